@@ -80,6 +80,45 @@ fn a_job_is_pushed_taken_and_done_without_a_client_library() {
 }
 
 #[test]
+fn a_work_unit_is_pushed_as_by_faktorys_clients() {
+    let dir = tempfile::tempdir().unwrap();
+    let daemon = common::daemon(dir.path()).start();
+    let (http, mut fwp) = (http(&daemon), Fwp::connect(daemon.address("faktory")));
+    let push = |terms: &str, unit: &str| http.post(&format!("/api/v1/queues/mails/jobs?protocol=faktory{terms}"), unit);
+    let unit =
+        r#"{"jobtype":"Mail","args":[12345678901234567890],"custom":{"locale":"fr"},"priority":7,"reserve_for":60}"#;
+    let id = pushed(&push("", unit));
+    let job = ok(&http.get(&format!("/api/v1/jobs/{id}")));
+    assert_eq!((&job["protocol"], &job["kind"], &job["priority"]), (&json!("faktory"), &json!("Mail"), &json!(7)));
+    let name = job["name"].as_str().unwrap();
+    assert_eq!(name.len(), 24, "a jid is made");
+    let got = fwp.ask("FETCH mails");
+    for part in [name, "12345678901234567890", r#""queue":"mails""#, r#""locale":"fr""#, r#""reserve_for":60"#] {
+        assert!(got.contains(part), "{part}: {got}");
+    }
+    let later = r#"{"jid":"my-own-jid","queue":"mails","jobtype":"Mail","args":[],"at":"2999-01-01T00:00:00Z"}"#;
+    let job = ok(&http.get(&format!("/api/v1/jobs/{}", pushed(&push("", later)))));
+    assert_eq!((&job["name"], &job["state"]), (&json!("my-own-jid"), &json!("scheduled")));
+
+    let table = [
+        ("", "{}", "jobs must have a jobtype parameter"),
+        ("", r#"{"jobtype":"Mail"}"#, "jobs must have an args parameter"),
+        ("", r#"{"jobtype":"Mail","args":1}"#, "invalid JSON"),
+        ("", r#"["jobtype"]"#, "a work unit is an object in JSON"),
+        ("", r#"{"jobtype":"Mail","args":[],"queue":"other"}"#, "the work unit names the queue other, not mails"),
+        ("&priority=7", unit, "with protocol, the body has all terms of the job"),
+    ];
+    for (terms, unit, reason) in table {
+        let answer = push(terms, unit);
+        refused(&answer, 400, "bad_request");
+        assert!(answer.json()["detail"].as_str().unwrap().contains(reason), "{answer:?}");
+    }
+    let gearman = http.post("/api/v1/queues/mails/jobs?protocol=gearman", "x");
+    assert!(gearman.json()["detail"].as_str().unwrap().contains("by its own clients alone"), "{gearman:?}");
+    refused(&http.post("/api/v1/queues/a%20b/jobs?protocol=faktory", unit), 400, "bad_request");
+}
+
+#[test]
 fn a_job_may_be_for_the_year_9999() {
     let dir = tempfile::tempdir().unwrap();
     let daemon = common::daemon(dir.path()).start();
@@ -275,6 +314,22 @@ fn jobs_are_found_by_every_condition() {
     for (conditions, count) in table {
         assert_eq!(found(conditions), count, "{conditions}");
     }
+    // In each order that is asked for, a page at a time.
+    let names = |conditions: &str| {
+        let page = ok(&http.get(&format!("/api/v1/jobs?{conditions}&limit=2")));
+        let name = |job: &Value| job["name"].as_str().unwrap_or("unnamed").to_owned();
+        (page["jobs"].as_array().unwrap().iter().map(name).collect::<Vec<_>>(), page["next"].clone())
+    };
+    let (first, next) = names("order=oldest");
+    assert_eq!(first, ["jid-00000001", "jid-00000002"]);
+    let (rest, next) = names(&format!("order=oldest&cursor={}", next.as_str().unwrap()));
+    assert_eq!((rest, next), (vec!["jid-00000003".to_owned(), "unnamed".to_owned()], Value::Null));
+    assert_eq!(names("order=newest&queue=default").0, ["jid-00000003", "jid-00000002"]);
+    assert_eq!(names("order=next&queue=default").0, ["jid-00000001", "jid-00000002"]);
+    assert_eq!(names("order=next&state=scheduled").0, ["jid-00000003"]);
+    for conditions in ["order=next", "order=next&state=ready", "order=next&state=dead&queue=default", "order=none"] {
+        refused(&http.get(&format!("/api/v1/jobs?{conditions}")), 400, "bad_request");
+    }
     let job = &ok(&http.get("/api/v1/jobs?name=jid-00000001"))["jobs"][0];
     assert_eq!((&job["kind"], &job["name"]), (&json!("Mail"), &json!("jid-00000001")));
     let detail = ok(&http.get(&format!("/api/v1/jobs/{}", job["id"])));
@@ -302,10 +357,13 @@ fn jobs_are_found_by_every_condition() {
         assert_eq!(found(conditions), count, "{conditions}");
     }
     assert_eq!(found("worker=wid-1&state=ready"), 0);
-    let pages = [("/workers", "/jobs?worker=wid-1"), ("/connections", &*format!("/jobs?{on}"))];
-    for (path, link) in pages {
+    let worker = &ok(&http.get("/api/v1/workers"))["workers"][0];
+    assert_eq!((&worker["name"], &worker["jobs"], &worker["waiting"]), (&json!("wid-1"), &json!(1), &json!(0)));
+    assert_eq!((&worker["doing"][0]["job"], &worker["doing"][0]["queue"]), (&json!(2), &json!("default")));
+    let on_page = [("/workers", "/jobs/2", "2"), ("/workers", "/jobs?worker=wid-1", "wid-1")];
+    for (path, link, text) in on_page.into_iter().chain([("/connections", &*format!("/jobs?{on}"), "1")]) {
         let page = http.request("GET", path, &[("Accept", "text/html")], b"");
-        assert!(page.text().contains(&format!("<a href=\"{link}\">1</a>")), "{path}: {page:?}");
+        assert!(page.text().contains(&format!("<a href=\"{link}\">{text}</a>")), "{path}: {page:?}");
         assert!(http.get(link).text().contains("leased"), "{link}");
     }
 }
@@ -712,7 +770,7 @@ fn workers_are_listed_and_asked_to_end() {
     assert_eq!(fwp.ask(r#"BEAT {"wid":"wid-1"}"#), "+OK");
     assert_eq!(workers()[0]["memory_bytes"], 2 << 20, "the last figure");
     let page = http.get("/workers").text().to_owned();
-    assert!(page.contains("<td class=\"n\">2</td>"), "{page}");
+    assert!(page.contains(">2 MiB</td>"), "{page}");
     assert_eq!(http.post("/api/v1/workers/wid-1/quiet", "").status, 204);
     assert_eq!(fwp.ask(r#"BEAT {"wid":"wid-1"}"#), r#"{"state":"quiet"}"#);
     assert_eq!(http.post("/api/v1/workers/stop", "").status, 204);

@@ -200,6 +200,22 @@ fn batches_are_shown_and_connections_closed() {
     );
     assert_eq!(operator.json("batches")["name"], batch.as_str());
     assert!(operator.refused("batch none").contains("batch unknown"));
+    fwp.ask(r#"PUSH {"jid":"elsewhere","jobtype":"Part","args":[]}"#);
+    let member = operator.json(&format!("jobs --batch {batch}"));
+    assert_eq!((&member["name"], &member["batch_role"]), (&"member-01".into(), &"job".into()));
+    assert_eq!(operator.json(&format!("job {}", member["id"]))["batch"], batch.as_str());
+    assert_eq!(operator.says("jobs --batch none --json"), "");
+    fwp.ask(&format!("BATCH COMMIT {batch}"));
+    fwp.ask("FETCH default");
+    fwp.ask(r#"ACK {"jid":"member-01"}"#);
+    common::wait_until("only the callback is left", || {
+        operator.json(&format!("jobs --batch {batch}"))["batch_role"] == "success"
+    });
+    let callback = operator.json(&format!("jobs --batch {batch}"));
+    assert_eq!(operator.json(&format!("job {}", callback["id"]))["batch"], batch.as_str());
+    // A batch that came later does not lend its name.
+    fwp.ask(r#"BATCH NEW {"description":"later"}"#);
+    assert_eq!(operator.json("job elsewhere")["batch"], Value::Null);
 
     let mut worker = common::Peer::connect(daemon.address("gearman")).unwrap();
     worker.can_do("f").unwrap();

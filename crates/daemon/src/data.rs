@@ -36,7 +36,8 @@ fn store_config(config: &Config) -> StoreConfig {
     let limits = CheckpointLimits::default();
     let (log_bytes, table_floor_bytes) = (config.store.checkpoint.into(), config.store.compact_floor.into());
     let keep_bytes = limits.keep_bytes.min(log_bytes / 4);
-    let checkpoints = CheckpointLimits { log_bytes, table_floor_bytes, keep_bytes, ..limits };
+    let overflow = Some(config.overflow());
+    let checkpoints = CheckpointLimits { log_bytes, table_floor_bytes, keep_bytes, overflow, ..limits };
     StoreConfig { checkpoints, ..StoreConfig::new(&config.data_dir, tables(config)) }
 }
 
@@ -57,7 +58,8 @@ impl Store {
     /// A new store that ends with the process.
     pub(crate) fn in_memory(config: &Config) -> Result<Self, Failure> {
         let (log, table) = (MemoryLog::new(), Box::new(MemoryTable::new()));
-        let (checkpoints, limits) = (store_config(config).checkpoints, config.engine_limits());
+        let checkpoints = CheckpointLimits { overflow: None, ..store_config(config).checkpoints };
+        let limits = config.engine_limits();
         let opened = windlass_store::open_parts(&log, table, &checkpoints, limits, random_seed());
         let (checkpointer, recovered) = opened.map_err(|error| Failure::Runtime(error.to_string()))?;
         clock::start(&recovered.engine.meta().clock);

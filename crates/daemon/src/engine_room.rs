@@ -9,7 +9,7 @@ use arc_swap::ArcSwap;
 use tokio::task::JoinHandle;
 use windlass_config::Error as ConfigError;
 use windlass_engine::{Context, Engine, TICK_MS};
-use windlass_store::{Checkpointer, Guard, Journal, Log, Recovered};
+use windlass_store::{BodyFile, Checkpointer, Guard, Journal, Log, Recovered};
 
 use crate::config::{self, Config};
 use crate::data::Store;
@@ -26,6 +26,7 @@ use windlass_hub::checkpoints::Checkpoints;
 use windlass_hub::clock;
 use windlass_hub::commit::{CommitTimeouts, Committer, Pace};
 use windlass_hub::hub::{Durability, Hub};
+use windlass_hub::loading::Loader;
 use windlass_net::serving::ThreadSlots;
 
 /// How long after a failed commit the committing thread tries the store again.
@@ -47,12 +48,13 @@ pub(crate) struct Prepared {
     checkpointer: Checkpointer,
     guard: Option<Guard>,
     pace: Pace,
+    bodies: Option<BodyFile>,
 }
 
 impl Prepared {
     pub(crate) fn new(store: Store, config: &Config, budget: Arc<Budget>) -> Self {
-        let Store { log, checkpointer, recovered: Recovered { engine, journal, .. }, guard } = store;
-        Self::of((engine, journal), (log, checkpointer, guard), config, budget)
+        let Store { log, checkpointer, recovered: Recovered { engine, journal, bodies, .. }, guard } = store;
+        Self::of((engine, journal, bodies), (log, checkpointer, guard), config, budget)
     }
 
     /// The same for one of several daemons: the clients of the one that led before it may come to this one. It hands
@@ -60,17 +62,17 @@ impl Prepared {
     /// no predecessor.
     pub(crate) fn succeeding(store: Store, config: &Config, budget: Arc<Budget>) -> Self {
         const FIRST_EPOCH: u64 = 1;
-        let Store { log, checkpointer, recovered: Recovered { mut engine, mut journal, .. }, guard } = store;
+        let Store { log, checkpointer, recovered: Recovered { mut engine, mut journal, bodies, .. }, guard } = store;
         if guard.as_ref().and_then(Guard::tenure).is_some_and(|tenure| tenure.epoch() > FIRST_EPOCH) {
             let mut context = Context::new(clock::now(), random_seed());
             engine.succeed(&mut context);
             journal.append(&engine, &context.changes);
         }
-        Self::of((engine, journal), (log, checkpointer, guard), config, budget)
+        Self::of((engine, journal, bodies), (log, checkpointer, guard), config, budget)
     }
 
     fn of(
-        (mut engine, journal): (Engine, Journal),
+        (mut engine, journal, bodies): (Engine, Journal, Option<BodyFile>),
         (log, checkpointer, guard): (Box<dyn Log>, Checkpointer, Option<Guard>),
         config: &Config,
         budget: Arc<Budget>,
@@ -81,7 +83,7 @@ impl Prepared {
         let hub = Hub::new(engine, journal, durability, random_seed()).sharing(budget).naming(protocols::names(config));
         let tenure = guard.as_ref().and_then(Guard::tenure);
         let hub = Arc::new(hub.hand_out_after_commit(config.server.hand_out_after_commit).under(tenure));
-        Self { hub, log, checkpointer, guard, pace }
+        Self { hub, log, checkpointer, guard, pace, bodies }
     }
 
     pub(crate) const fn hub(&self) -> &Arc<Hub> {
@@ -100,8 +102,10 @@ impl Prepared {
         slots: Option<&ThreadSlots>,
         exports: &Exports,
     ) -> Result<EngineRoom, Failure> {
-        let Self { hub, log, checkpointer, guard, pace } = self;
+        let Self { hub, log, checkpointer, guard, pace, bodies } = self;
         let (tail, store) = (log.tail(), checkpointer.figures());
+        // A commit may need bodies that only this thread finds.
+        let loader = start_loader(&hub, bodies, config)?;
         let committer = Committer::start(Arc::clone(&hub), log, guard, pace).map_err(no_threads)?;
         let log_max = LOG_WARN_MULTIPLE * u64::from(config.store.checkpoint);
         let quiet = config.store.checkpoint_quiet.into();
@@ -117,7 +121,7 @@ impl Prepared {
         agree(&hub, wanted)?;
         let ticker = tokio::spawn(tick(Arc::clone(&hub)));
         let figures = RoomFigures { hub: Arc::clone(&hub), commits: committer.times(), store, tail };
-        Ok(EngineRoom { hub, committer, checkpoints, ticker, figures })
+        Ok(EngineRoom { hub, committer, checkpoints, loader, ticker, figures })
     }
 }
 
@@ -126,6 +130,7 @@ pub(crate) struct EngineRoom {
     hub: Arc<Hub>,
     committer: Committer,
     checkpoints: Checkpoints,
+    loader: Option<Loader>,
     ticker: JoinHandle<()>,
     figures: RoomFigures,
 }
@@ -207,7 +212,8 @@ impl EngineRoom {
     ///
     /// The last commit did not reach the store.
     pub(crate) async fn finish(self) -> Result<(), Failure> {
-        let Self { hub, committer, checkpoints, .. } = self;
+        let Self { hub, committer, checkpoints, loader, .. } = self;
+        drop(loader);
         // Another daemon may wait for the lease. A checkpoint of many jobs takes seconds, and is not needed: the next
         // daemon reads the log.
         if hub.has_tenure() {
@@ -221,6 +227,19 @@ impl EngineRoom {
             Ok(false) | Err(_) => Err(Failure::Runtime("the last commit did not reach the store".to_owned())),
         }
     }
+}
+
+/// Starts the thread that moves bodies out of memory and back. Without a file for them, all stay.
+fn start_loader(hub: &Arc<Hub>, bodies: Option<BodyFile>, config: &Config) -> Result<Option<Loader>, Failure> {
+    let file = match bodies.map_or_else(|| BodyFile::create(&config.data_dir), Ok) {
+        Ok(file) => file,
+        Err(error) => {
+            let data_dir = config.data_dir.display();
+            tracing::warn!(%error, %data_dir, "cannot create a file for what does not fit into memory: all jobs stay in memory");
+            return Ok(None);
+        }
+    };
+    Loader::start(Arc::clone(hub), file).map(Some).map_err(no_threads)
 }
 
 /// The engine's refusal of a configured entry is an error in the configuration.

@@ -12,6 +12,7 @@ use windlass_store::{LogTail, StoreFigures};
 use windlass_hub::budget::Budget;
 use windlass_hub::commit::CommitTimes;
 use windlass_hub::hub::Hub;
+use windlass_hub::loading::LoadFigures;
 use windlass_net::listen::Acceptor;
 use windlass_net::served::Served;
 use windlass_net::tls::Handshaker;
@@ -63,10 +64,37 @@ pub struct Snapshot {
     pub queues_forgotten: u64,
     /// The limit of the bytes that jobs, schedules and batches count as, if there is one.
     pub jobs_bytes_max: Option<u64>,
+    /// Jobs in memory, and bodies that are not.
+    pub memory: JobMemory,
     /// Bytes of the buffers of all connections, and their limit.
     pub buffers_bytes: (usize, usize),
     /// When the first certificate of each protocol ends, in seconds since 1970.
     pub certificates_end_at: BTreeMap<&'static str, u64>,
+}
+
+/// The part of the jobs that is in memory, and the bodies that are not.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct JobMemory {
+    /// Bytes in memory, and their limit.
+    pub bytes: (u64, u64),
+    /// Jobs whose bodies are on the disk only, and the bytes of these bodies.
+    pub stored: (u64, u64),
+    /// Bytes of the file of bodies.
+    pub disk_bytes: u64,
+    /// Bodies that were read back, those that a client waited for, and those that could not be read.
+    pub loads: [u64; 3],
+    /// The time that reading has taken, in microseconds.
+    pub load_us: u64,
+}
+
+impl JobMemory {
+    fn read(hub: &Hub) -> Self {
+        let (bytes, stored) =
+            hub.with_journal(|engine, _| ((engine.resident_bytes(), engine.limits().memory_max), engine.stored()));
+        let LoadFigures { loads, waited, failed, load_us, disk_bytes } = hub.loading.figures();
+        let [disk_bytes, load_us] = [disk_bytes, load_us].map(|figure| figure.load(Ordering::Relaxed));
+        Self { bytes, stored, disk_bytes, loads: [loads, waited, failed].map(|it| it.load(Ordering::Relaxed)), load_us }
+    }
 }
 
 impl Figures {
@@ -128,6 +156,7 @@ impl RoomFigures {
             queues_max: limits.queues_max.into(),
             queues_forgotten,
             jobs_bytes_max: Some(jobs_bytes_max).filter(|bytes| *bytes < u64::MAX),
+            memory: JobMemory::read(&self.hub),
             ..snapshot
         }
     }

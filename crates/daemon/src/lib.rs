@@ -25,6 +25,7 @@ pub mod export;
 mod failure;
 pub mod figures;
 pub mod logging;
+mod machine;
 mod notify;
 mod on_dead;
 pub mod operator_port;

@@ -40,7 +40,9 @@ pub(crate) fn set(engine: &mut Engine, config: &Config) {
 impl windlass_engine::OnDead for Reports {
     fn job(&self, dead: &Job, queue: &[u8], wall: Timestamp) -> Option<NewJob> {
         let rule = self.by_queue.get(queue)?;
-        let calls = self.bridge.calls(dead.protocol, dead.body());
+        // The body of a job that is handed out is in memory.
+        let body = dead.payload.stored().is_none().then(|| dead.body());
+        let calls = body.map_or(Calls::Unknown, |body| self.bridge.calls(dead.protocol, body));
         let is_report = |rule: &OnDead| {
             rule.queue.as_bytes() == queue && matches!(&calls, Calls::Named(name) if *name == rule.jobtype)
         };

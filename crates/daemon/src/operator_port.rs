@@ -13,7 +13,7 @@ use std::thread::JoinHandle;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio_util::sync::CancellationToken;
 use windlass_config::ListenAddress;
-use windlass_session::protocol::{Daemon, Page};
+use windlass_session::protocol::{Daemon, Page, Protocol};
 
 use crate::control::requests::Control;
 use crate::export::Exports;
@@ -80,6 +80,8 @@ pub struct Inside {
     pub clients: Clients,
     /// The clocks, the bridge between the protocols, and the machine's name.
     pub daemon: Daemon,
+    /// All protocols, as they were configured at the start.
+    pub protocols: Vec<Arc<dyn Protocol>>,
     /// Pages that deployed servers of the protocols have.
     pub pages: Vec<Arc<dyn Page>>,
     /// The daemon as a whole: drain it.

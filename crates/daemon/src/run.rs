@@ -187,6 +187,7 @@ fn open_ports(
         let inside = Inside {
             clients: acceptor.clients(),
             daemon: protocols::daemon(config, port.name())?,
+            protocols: config.protocols.clone(),
             pages: served.iter().flat_map(|it| it.endpoint.pages.iter().cloned()).collect(),
             control: control.clone(),
             figures: figures.clone(),

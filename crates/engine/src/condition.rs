@@ -52,6 +52,19 @@ pub enum Condition {
     HeldOn(ClientId),
     /// Its last failure is of this group ([`error_group`]); empty = it has none. Daemons of version 5 of the link know it.
     FailedLike(Box<str>),
+    /// It is in the batch of this name, as a job or as a callback. Daemons of version 5 of the link know it.
+    InBatch(Bytes),
+}
+
+/// A job with the names that its own data lacks.
+#[derive(Clone, Copy, Debug)]
+pub struct Subject<'a> {
+    /// The job.
+    pub job: &'a Job,
+    /// Its queue.
+    pub queue: &'a [u8],
+    /// Its batch, if it is in one that is known.
+    pub batch: Option<&'a [u8]>,
 }
 
 /// What protocols read in their jobs. Pure functions of the job.
@@ -79,9 +92,16 @@ pub enum Calls {
 }
 
 impl Condition {
-    /// Whether a job of this queue fulfils the condition. Without a reader, those that need one hold for no job.
+    /// Whether the condition is about a job's body.
     #[must_use]
-    pub fn holds(&self, (job, queue): (&Job, &[u8]), skew_ms: i64, reader: Option<&dyn JobReader>) -> bool {
+    pub const fn reads_body(&self) -> bool {
+        matches!(self, Self::Body(_) | Self::Calls { .. } | Self::Type(_) | Self::Text(_))
+    }
+
+    /// Whether a job fulfils the condition. Without a reader, those that need one hold for no job.
+    #[must_use]
+    pub fn holds(&self, subject: Subject<'_>, skew_ms: i64, reader: Option<&dyn JobReader>) -> bool {
+        let Subject { job, queue, batch } = subject;
         match self {
             Self::Unnamed => job.name().is_empty(),
             Self::Named(name) => job.name() == name,
@@ -115,6 +135,7 @@ impl Condition {
             }
             Self::HeldBy(worker) => is_held(job, |it| matches!(it, Holder::Named(name) if **name == **worker)),
             Self::HeldOn(client) => is_held(job, |it| *it == Holder::Connection(*client)),
+            Self::InBatch(name) => batch == Some(&name[..]),
         }
     }
 }
@@ -218,6 +239,8 @@ mod tests {
             (Condition::HeldOn(ClientId(7)), &on_connection, true),
             (Condition::HeldOn(ClientId(8)), &on_connection, false),
             (Condition::HeldOn(ClientId(7)), &by_name, false),
+            (Condition::InBatch("batch".into()), &plain, true),
+            (Condition::InBatch("bat".into()), &plain, false),
             (Condition::Unnamed, &plain, true),
             (Condition::Unnamed, &named, false),
             (Condition::Named("jid".into()), &named, true),
@@ -251,13 +274,10 @@ mod tests {
             (Condition::Text(Glob::new(b"c?t")), &plain, false),
         ];
         for (condition, job, expected) in table {
-            assert_eq!(condition.holds((job, b"queue"), 7, Some(&Plain)), expected, "{condition:?} {job:?}");
+            let subject = Subject { job, queue: b"queue", batch: Some(b"batch") };
+            assert_eq!(condition.holds(subject, 7, Some(&Plain)), expected, "{condition:?} {job:?}");
             let needs_reader = matches!(condition, Condition::Calls { .. } | Condition::Type(_) | Condition::Text(_));
-            assert_eq!(
-                condition.holds((job, b"queue"), 7, None),
-                expected && !needs_reader,
-                "without a reader: {condition:?}"
-            );
+            assert_eq!(condition.holds(subject, 7, None), expected && !needs_reader, "without a reader: {condition:?}");
         }
     }
 

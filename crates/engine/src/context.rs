@@ -5,7 +5,8 @@ use bytes::Bytes;
 use crate::change::Change;
 use crate::clock::Clock;
 use crate::event::{Event, Notice, Reply};
-use crate::ids::{ClientId, Tag, Timestamp};
+use crate::ids::{ClientId, JobId, Tag, Timestamp};
+use crate::jobs::Stored;
 use crate::warning::{Warning, WarningKind};
 
 /// The input and output of one visit to the engine. Create one per visit, or clear and reuse it.
@@ -24,6 +25,9 @@ pub struct Context {
     pub events: Vec<(ClientId, Event)>,
     /// Warnings for the operator, at most one of each kind.
     pub warnings: Vec<Warning>,
+    /// Bodies without which the last command cannot be done. It has changed nothing and gets no reply: the caller loads
+    /// them ([`crate::Engine::set_loaded`]) and gives the command again.
+    pub missing: Vec<(JobId, Stored)>,
     rng: u64,
 }
 
@@ -32,7 +36,16 @@ impl Context {
     #[must_use]
     pub const fn new(now: Timestamp, seed: u64) -> Self {
         let clock = Clock::skewed(0);
-        Self { now, clock, room: u64::MAX, changes: Vec::new(), events: Vec::new(), warnings: Vec::new(), rng: seed }
+        Self {
+            now,
+            clock,
+            room: u64::MAX,
+            changes: Vec::new(),
+            events: Vec::new(),
+            warnings: Vec::new(),
+            missing: Vec::new(),
+            rng: seed,
+        }
     }
 
     /// The next random number below `sides` (0 if `sides` is 0), from splitmix64.

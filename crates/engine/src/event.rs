@@ -206,7 +206,8 @@ pub enum Watched {
     Queue(Bytes, QueueChange),
     /// Something has happened to the worker of this name. Watchers of one queue are not shown it.
     Worker(Bytes, WorkerChange),
-    /// This many changes were not shown, because the watcher had no room.
+    /// This many changes were not shown: the watcher had no room, or watches for a text, and the job's body is not in
+    /// memory.
     Missed(u64),
 }
 
@@ -326,7 +327,9 @@ impl Event {
     #[must_use]
     pub fn large_body(&self, bytes_min: usize) -> Option<Bytes> {
         let bytes = match self {
-            Self::Reply(_, Reply::Looked { job: Some(view), .. }) if view.job.payload.body().len() >= bytes_min => {
+            Self::Reply(_, Reply::Looked { job: Some(view), .. })
+                if view.job.payload.stored().is_none() && view.job.payload.body().len() >= bytes_min =>
+            {
                 return Some(view.job.payload.share_body());
             }
             Self::Reply(_, Reply::Taken(job)) | Self::Notice(Notice::Delivered(job)) => &job.body,
@@ -384,13 +387,16 @@ impl Reply {
         match self {
             Self::Taken(job) => job.bytes(),
             Self::Looked { job, schedule } => {
-                let job = job.as_deref().map_or(0, |view| ROW_BYTES + view.job.payload.body().len());
+                let job = job.as_deref().map_or(0, |view| ROW_BYTES + view.job.payload.body_len());
                 job + schedule.as_deref().map_or(0, |_| ROW_BYTES)
             }
             Self::Schedules { rows, .. } => rows.len() * ROW_BYTES,
             Self::Queues { rows, .. } => rows.len() * ROW_BYTES,
             Self::Throttles { rows, .. } => rows.iter().map(|row| ROW_BYTES * (1 + row.holders.len())).sum(),
-            Self::Jobs { rows, .. } => rows.len() * ROW_BYTES,
+            Self::Jobs { rows, .. } => {
+                let stored = rows.iter().filter_map(|row| row.job.payload.stored());
+                rows.len() * ROW_BYTES + stored.map(|stored| stored.len as usize).sum::<usize>()
+            }
             Self::Workers { rows, .. } => rows.len() * ROW_BYTES,
             Self::Clients { rows, .. } => rows.len() * ROW_BYTES,
             Self::Batch(batch) => ROW_BYTES + batch.about.len() + batch.meta.len(),
@@ -439,8 +445,14 @@ impl End {
 }
 
 impl Taken {
+    /// Bytes of the body, wherever it is.
+    #[must_use]
+    pub fn body_len(&self) -> usize {
+        self.stored.map_or(self.body.len(), |stored| stored.len as usize)
+    }
+
     fn bytes(&self) -> usize {
-        self.body.len() + self.failure.as_deref().map_or(0, failure_bytes)
+        self.body_len() + self.failure.as_deref().map_or(0, failure_bytes)
     }
 }
 

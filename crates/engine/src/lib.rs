@@ -35,6 +35,7 @@
 //!   those that had a conversion error for its protocol ([`Unfit`]).
 
 mod batches;
+mod bodies;
 mod change;
 mod claim;
 mod clients;
@@ -59,6 +60,7 @@ mod query;
 mod queues;
 mod refusal;
 mod request;
+mod residency;
 mod rights;
 mod schedules;
 mod starved;
@@ -72,7 +74,7 @@ pub use change::Change;
 pub use claim::{Claim, Held};
 pub use clock::{Clock, Reading, TICK_MS, Timekeeper};
 pub use command::*;
-pub use condition::{BODY_READ_MAX, Calls, Condition, JobReader};
+pub use condition::{BODY_READ_MAX, Calls, Condition, JobReader, Subject};
 pub use context::Context;
 pub use days::{DAYS_KEPT, DayBegin};
 pub use engine::{DeadDropped, Engine, LOSSES, MISFIT};

@@ -7,6 +7,9 @@ pub struct Limits {
     pub jobs_max: u64,
     /// Bytes counted for jobs ([`crate::Job::weight_bytes`]) and schedules. Dead jobs are dropped to make room.
     pub jobs_bytes_max: u64,
+    /// Bytes counted for jobs and schedules in memory. The caller moves bodies out of memory before that
+    /// ([`crate::Engine::cool`]); jobs that would exceed it all the same are refused.
+    pub memory_max: u64,
     /// Schedules.
     pub schedules_max: u32,
     /// Batches. A new batch beyond this number replaces the batch that has been drained for longest.
@@ -58,6 +61,7 @@ impl Default for Limits {
         Self {
             jobs_max: 50_000_000,
             jobs_bytes_max: u64::MAX,
+            memory_max: u64::MAX,
             schedules_max: 10_000,
             batches_max: 100_000,
             batch_depth_max: 100,

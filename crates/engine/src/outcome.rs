@@ -4,7 +4,7 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
 use crate::ids::{JobId, Priority, Protocol, Timestamp, Token};
-use crate::jobs::Failure;
+use crate::jobs::{Failure, Stored};
 use crate::queues::Codec;
 
 /// What a push did.
@@ -33,6 +33,9 @@ pub struct Taken {
     pub priority: Priority,
     /// The producer's bytes.
     pub body: Bytes,
+    /// Where they are until they are in `body`. No daemon sends another one an event that waits for them.
+    #[serde(skip)]
+    pub stored: Option<Stored>,
     /// How the body is converted for a worker of another protocol.
     pub codec: Codec,
     /// The producer's public name.

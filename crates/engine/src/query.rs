@@ -66,7 +66,8 @@ pub enum Query {
         /// The most rows to return.
         limit: u32,
     },
-    /// List the jobs that match a filter. Answer: `Jobs`.
+    /// List the jobs that match a filter: those that wait for a time in its order, dead and done ones the last one first,
+    /// the ready ones of a queue in the order in which they run, and all others the newest first. Answer: `Jobs`.
     Jobs {
         /// The filter.
         filter: Box<Filter>,
@@ -115,8 +116,29 @@ pub enum Query {
     Days,
     /// Return what the clients of the asker's daemon have. Answer: `WorkLeft`.
     WorkLeft,
+    /// List the jobs that match a filter, in this order. Daemons of version 5 of the link know it. Answer: `Jobs`.
+    JobsBy {
+        /// The order.
+        order: Order,
+        /// The filter.
+        filter: Box<Filter>,
+        /// Where the previous page ended.
+        after: Cursor,
+        /// The most rows to return.
+        limit: u32,
+    },
     /// Return the past deliveries of a job that did not succeed. Refused if the job does not exist. Answer: `Attempts`.
     Attempts(JobRef),
+}
+
+/// An order of jobs. Dead and done jobs go by the time of their end, all others by number. Jobs that a filter selects by
+/// number or name come oldest first.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, Serialize)]
+pub enum Order {
+    /// The last one first.
+    Newest,
+    /// The first one first.
+    Oldest,
 }
 
 /// One job in a listing or an answer to `Look`.
@@ -273,6 +295,9 @@ pub struct QueueRow {
     pub workers: u32,
     /// When its oldest ready job became ready.
     pub oldest_ready_at: Option<Timestamp>,
+    /// Of `workers`, those that wait there; one that waits in two ways counts twice. Daemons do not send it to each other.
+    #[serde(skip)]
+    pub waiting: Option<u32>,
 }
 
 impl QueueRow {
@@ -314,6 +339,12 @@ pub struct WorkerRow {
     pub connections: u32,
     /// Jobs that it holds under time-bound leases.
     pub held: u32,
+    /// Its connections that wait for work. Daemons do not send it to each other, nor `jobs`.
+    #[serde(skip)]
+    pub waiting: Option<u32>,
+    /// The oldest of the jobs that it holds: their numbers, their queues, and since when (engine's time).
+    #[serde(skip)]
+    pub jobs: Vec<(JobId, Bytes, Timestamp)>,
 }
 
 /// One connection in a listing.

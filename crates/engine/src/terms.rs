@@ -8,6 +8,7 @@ use crate::command::{
     BatchCommand, BulkCommand, ClientCommand, Command, JobCommand, LeaseCommand, QueueCommand, ScheduleCommand,
     TakeCommand, WorkerCommand,
 };
+use crate::condition::Condition;
 use crate::ids::Tag;
 use crate::query::Query;
 use crate::request::{From, JobRef, NewJob, Proof};
@@ -108,6 +109,20 @@ impl Command {
         if let Self::Job(JobCommand::Push(job)) = self { Some(job) } else { None }
     }
 
+    /// Whether the command asks what is in jobs' bodies, so that it may have to wait for some
+    /// ([`crate::Context::missing`]).
+    #[must_use]
+    pub fn reads_bodies(&self) -> bool {
+        let filter = match self {
+            Self::Bulk(BulkCommand::Mutate { filter, .. })
+            | Self::Query(Query::Jobs { filter, .. } | Query::JobsBy { filter, .. } | Query::Preview { filter, .. }) => {
+                filter
+            }
+            _ => return false,
+        };
+        filter.conditions.iter().any(Condition::reads_body)
+    }
+
     /// Whether a worker reports with this command that it has ended a job.
     #[must_use]
     pub const fn ends_job(&self) -> bool {
@@ -147,7 +162,7 @@ impl Command {
                 batch.complete.iter_mut().chain(&mut batch.success).for_each(|job| each(&mut job.queue));
             }
             Self::Bulk(BulkCommand::Mutate { filter, .. })
-            | Self::Query(Query::Jobs { filter, .. } | Query::Preview { filter, .. }) => {
+            | Self::Query(Query::Jobs { filter, .. } | Query::JobsBy { filter, .. } | Query::Preview { filter, .. }) => {
                 filter.queue.iter_mut().for_each(each);
             }
             Self::Claim(claim) => match &mut **claim {

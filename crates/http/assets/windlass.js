@@ -205,7 +205,7 @@ async function countMatches() {
   const number = jobs.toLocaleString("en");
   bulk.querySelector("[data-matching]").textContent = isComplete ? `all ${number} that match` : `all that match, at least ${number}`;
   const total = document.querySelector("[data-total]");
-  if (total !== null) total.textContent = `${isComplete ? "" : "at least "}${number} jobs,`;
+  if (total !== null) total.textContent = `${isComplete ? "" : "at least "}${number} jobs:`;
   count();
 }
 
@@ -233,6 +233,15 @@ async function changeMany(button) {
   });
 }
 
+// A work unit of FWP. What the reader has written in JSON stays as it is: numbers may have more digits than a script keeps.
+function unit(fields) {
+  const rest = fields.get("rest").trim().replace(/^\{|\}$/g, "").trim();
+  const texts = ["jobtype", "at"].map((name) => [name, fields.get(name) && JSON.stringify(fields.get(name))]);
+  const members = [...texts, ...["args", "custom", "priority"].map((name) => [name, fields.get(name)])];
+  const given = members.filter(([, value]) => value.trim() !== "").map(([name, value]) => `"${name}":${value}`);
+  return `{${[...(rest === "" ? [] : [rest]), ...given].join(",")}}`;
+}
+
 // ---- events
 
 document.addEventListener("click", async (event) => {
@@ -258,10 +267,12 @@ document.addEventListener("submit", (event) => {
   const given = (values) => new URLSearchParams([...values].filter(([, value]) => value !== ""));
   if (form.dataset.push !== undefined) {
     event.preventDefault();
-    const [queue, body] = [fields.get("queue"), fields.get("body")];
+    const queue = fields.get("queue");
+    const body = form.dataset.push === "unit" ? unit(fields) : fields.get("body");
     ["queue", "body"].forEach((name) => fields.delete(name));
+    const terms = form.dataset.push === "unit" ? "protocol=faktory" : given(fields);
     run(async () => {
-      const { id } = await send("POST", `/queues/${encodeURIComponent(queue)}/jobs?${given(fields)}`, body);
+      const { id } = await send("POST", `/queues/${encodeURIComponent(queue)}/jobs?${terms}`, body);
       location.assign(`${prefix}/jobs/${id}`);
     });
   }
@@ -332,8 +343,12 @@ document.addEventListener("pointermove", (event) => {
 // ---- the beginning
 
 const links = [...document.querySelectorAll("nav a")];
-const current = links.find((link) => link.getAttribute("href") === here) ?? links.find((link) => link.getAttribute("href") === location.pathname);
+const path = location.pathname;
+const at = (link) => link.getAttribute("href");
+const current = links.find((link) => at(link) === path) ?? links.find((link) => at(link) !== `${prefix}/` && path.startsWith(`${at(link)}/`));
 current?.setAttribute("aria-current", "page");
+// On narrow screens the links are one line, which scrolls.
+if (current !== undefined) current.parentElement.scrollLeft = current.offsetLeft - 40;
 tidy();
 countMatches().catch(() => {});
 // The way back leads to the page before the search.

@@ -14,7 +14,7 @@ use windlass_daemon::operator_port::Inside;
 use windlass_engine::{
     ClientInfo, Command, Cursor, FiguresRow, Protocol, Protocols, Query, QueueRow, Reading, Reply, Stats, Timestamp,
 };
-use windlass_session::protocol::{Daemon, Page};
+use windlass_session::protocol::{self as session, Daemon, Page};
 
 use crate::audit::{Audit, Line};
 use crate::body::Bodies;
@@ -36,6 +36,7 @@ pub(crate) struct App {
     pub(crate) control: Control,
     pub(crate) exports: Exports,
     pub(crate) daemon: Daemon,
+    pub(crate) protocols: Vec<Arc<dyn session::Protocol>>,
     pub(crate) pages: Vec<Arc<dyn Page>>,
     /// Names of this machine; `None`: any. A password that pages of other sites do not have is guard enough.
     pub(crate) hosts: Option<Vec<String>>,
@@ -90,7 +91,7 @@ const fn waiting_max(http: &Http) -> usize {
 impl App {
     pub(crate) fn new(
         Configured { http, metrics, .. }: &Configured,
-        Inside { clients, daemon, pages, control, figures, exports, .. }: Inside,
+        Inside { clients, daemon, protocols, pages, control, figures, exports, .. }: Inside,
         counts: Arc<Counts>,
     ) -> io::Result<Self> {
         let started_at = clients.read_clock().now;
@@ -99,6 +100,7 @@ impl App {
             control,
             exports,
             daemon,
+            protocols,
             pages,
             hosts: http.password.is_empty().then(|| http.hosts.clone()),
             bodies: Bodies::new(http.body_bytes_max.bytes()),
@@ -225,6 +227,11 @@ impl Now {
     /// A moment in the engine's time, by the wall clock.
     pub(crate) const fn to_wall(self, at: Timestamp) -> Timestamp {
         at.shifted(self.skew_ms)
+    }
+
+    /// The wall clock, and how far it is ahead of the engine's time.
+    pub(crate) const fn with_skew(self) -> (Timestamp, i64) {
+        (self.wall, self.skew_ms)
     }
 
     /// This much later in the engine's time.

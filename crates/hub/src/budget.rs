@@ -184,11 +184,14 @@ impl Hold {
     /// Counts the large bytes of an event, once for all its recipients. `last` has the bytes that the previous event
     /// held. Returns `None` if the event has no large bytes.
     pub fn on(event: &Event, last: &mut Option<(Bytes, Arc<Self>)>, budget: &Arc<Budget>) -> Option<Arc<Self>> {
-        let bytes = event.large_body(SMALL_BYTES)?;
-        if event.handed_out().is_some() {
-            budget.handed_out.fetch_add(bytes.len(), Ordering::AcqRel);
-            return Some(Arc::new(Self { budget: Arc::clone(budget), bytes: bytes.len(), is_job: true }));
+        if let Some(job) = event.handed_out() {
+            let bytes = job.body_len();
+            return (bytes >= SMALL_BYTES).then(|| {
+                budget.handed_out.fetch_add(bytes, Ordering::AcqRel);
+                Arc::new(Self { budget: Arc::clone(budget), bytes, is_job: true })
+            });
         }
+        let bytes = event.large_body(SMALL_BYTES)?;
         if let Some((same, hold)) = last
             && same.as_ptr() == bytes.as_ptr()
             && same.len() == bytes.len()

@@ -22,6 +22,7 @@ pub use self::store_health::StoreHealth;
 use crate::broker::CommitDuty;
 use crate::budget::Budget;
 use crate::clock;
+use crate::loading::Loading;
 use crate::mailbox::Mailbox;
 use crate::names::ProtocolNames;
 use crate::published::Publication;
@@ -30,6 +31,7 @@ use crate::warnings;
 
 mod core;
 mod delivery;
+mod memory;
 mod store_health;
 #[cfg(any(test, feature = "testing"))]
 mod testing;
@@ -65,6 +67,8 @@ pub struct Hub {
     pub budget: Arc<Budget>,
     /// Whether the store responds and has room.
     pub store: StoreHealth,
+    /// What the thread has to do that moves bodies out of memory and back.
+    pub loading: Loading,
     /// The protocols' names, for log lines.
     pub names: ProtocolNames,
     /// Where the store belongs to this daemon only for a time: its right to act.
@@ -112,6 +116,8 @@ impl Hub {
             acknowledgements: 0,
             gathers: false,
             ticks_at: Timestamp::NEVER,
+            loads: Vec::new(),
+            waits_for_bodies: false,
             gives_up: false,
             large: false,
             large_until: 0,
@@ -124,6 +130,7 @@ impl Hub {
             first,
             budget: Arc::new(Budget::new(usize::MAX)),
             store: StoreHealth::default(),
+            loading: Loading::default(),
             names: ProtocolNames::default(),
             tenure: None,
             starved: AtomicBool::new(false),
@@ -296,6 +303,7 @@ impl Hub {
         // Of the leases that outlive their connections a daemon's successor knows only what the journal has.
         let lease = if self.has_tenure() { gate } else { 0 };
         core.deliver(Gates { acknowledgement: gate, lease, barrier, durable }, &self.budget);
+        self.leave_to_loading(&mut core, barrier);
         let due = core.engine.next_deadline().unwrap_or(Timestamp::NEVER);
         let earlier = due < core.ticks_at;
         if earlier {
@@ -373,13 +381,22 @@ impl Hub {
         self.idle.may_park(has_work)
     }
 
-    /// Cuts the pending commit, if there is anything in it.
+    /// Cuts the pending commit, if there is anything in it. Reads the bodies in it that are not in memory.
     pub fn cut(&self) -> Option<Cut> {
         let mut core = self.lock();
         let Core { engine, journal, acknowledgements, gathers, .. } = &mut *core;
-        let commit = journal.cut(engine)?;
+        let mut commit = journal.cut(engine)?;
         *gathers = false;
-        Some(Cut { commit, acknowledgements: std::mem::take(acknowledgements) })
+        let acknowledgements = std::mem::take(acknowledgements);
+        drop(core);
+        let unreadable = || std::io::Error::other("there is no file of bodies");
+        let load = |stored| self.loading.reader().ok_or_else(unreadable)?.read(stored);
+        if let Err(error) = commit.load(load) {
+            // The log lacks nothing that was acknowledged.
+            tracing::error!(%error, "a body that a commit needs cannot be read back into memory: exiting, so that the daemon restarts from its journal");
+            std::process::exit(1);
+        }
+        Some(Cut { commit, acknowledgements })
     }
 
     /// Runs a closure on the engine and its journal, under the lock.

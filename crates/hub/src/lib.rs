@@ -3,7 +3,8 @@
 //! Reading order: `broker` (how connections reach the engine) · `hub` (the engine behind its lock, and visits to it) ·
 //! `mailbox` (mail for one client) and `published` (bytes that one connection publishes to others) · `waker` and
 //! `waking` (how the owner of a mailbox learns of mail) · `budget` (memory for buffers) · `commit` (which thread commits,
-//! and when) · `checkpoints` (the thread that shortens the log) · `clock` · `warnings` and `limited` (log lines for the
+//! and when) · `checkpoints` (the thread that shortens the log) ·
+//! `loading` (the thread that moves bodies out of memory and back) · `clock` · `warnings` and `limited` (log lines for the
 //! operator).
 //!
 //! # Invariants
@@ -21,6 +22,7 @@ pub mod clock;
 pub mod commit;
 pub mod hub;
 pub mod limited;
+pub mod loading;
 pub mod mailbox;
 pub mod names;
 pub mod published;

@@ -22,6 +22,7 @@ use crate::published::Publication;
 use crate::waker::{ConnectionId, Waker};
 use crate::waking::{Bell, Owner};
 
+mod bodies;
 #[cfg(test)]
 mod counts;
 pub(crate) mod letter;
@@ -92,6 +93,15 @@ struct Inner {
 }
 
 impl Inner {
+    /// Counts the bytes of all mail anew.
+    fn weigh(&mut self) {
+        let is_posted = |letter: &&Letter| matches!(letter.mail, Mail::Posted(_));
+        self.bytes = self.mail.iter().map(|letter| letter.mail.weight()).sum();
+        self.posted_bytes = self.mail.iter().filter(is_posted).map(|letter| letter.mail.weight()).sum();
+        self.held_bytes = self.mail.iter().map(Letter::held_bytes).sum();
+        self.job_bytes = self.mail.iter().map(Letter::job_bytes).sum();
+    }
+
     /// Bytes that no parcel and no hold counts.
     const fn own_bytes(&self) -> usize {
         self.bytes - self.posted_bytes - self.held_bytes
@@ -170,8 +180,11 @@ impl Mailbox {
         }
         let mut inner = self.lock();
         let mut left = None;
-        while let Some(Letter { gate, mail, .. }) = inner.mail.front() {
+        while let Some(letter @ Letter { gate, mail, .. }) = inner.mail.front() {
             let held = *gate > durable;
+            if letter.waits_for_body() {
+                break;
+            }
             // A lease is good when the store responds again.
             if held && (!failed || matches!(mail, Mail::Event(event) if event.grants_lasting_lease())) {
                 break;
@@ -204,11 +217,14 @@ impl Mailbox {
         left
     }
 
-    /// Takes out all mail, each with the commit that must be durable before its client reads it.
+    /// Takes out all mail before the first that waits for a body, each with the commit that must be durable before its
+    /// client reads it.
     pub fn take_early(&self, into: &mut Vec<Letter>) {
         let mut inner = self.lock();
-        into.extend(inner.mail.drain(..));
-        (inner.bytes, inner.posted_bytes, inner.held_bytes, inner.job_bytes, inner.urgent) = (0, 0, 0, 0, false);
+        let complete = inner.mail.iter().take_while(|letter| !letter.waits_for_body()).count();
+        into.extend(inner.mail.drain(..complete));
+        inner.weigh();
+        inner.urgent &= complete == 0;
         self.count(&inner);
     }
 

@@ -26,6 +26,7 @@ pub fn taken() -> Taken {
         protocol: Protocol::GEARMAN,
         priority: Priority::NORMAL,
         body: Bytes::new(),
+        stored: None,
         codec: Codec::default(),
         name: Bytes::new(),
         meta: Bytes::new(),

@@ -48,7 +48,7 @@ impl Item for ToEdge {
 
 /// Whether a query, or a filter, asks what only version 5 knows.
 fn is_new(command: &Command) -> bool {
-    if let Command::Query(Query::Attempts(_)) = command {
+    if let Command::Query(Query::Attempts(_) | Query::JobsBy { .. }) = command {
         return true;
     }
     let (Command::Bulk(BulkCommand::Mutate { filter, .. })
@@ -56,7 +56,7 @@ fn is_new(command: &Command) -> bool {
     else {
         return false;
     };
-    filter.conditions.iter().any(|condition| matches!(condition, Condition::FailedLike(_)))
+    filter.conditions.iter().any(|condition| matches!(condition, Condition::FailedLike(_) | Condition::InBatch(_)))
 }
 
 fn make_command_older(command: &mut Command, skew_ms: i64) {

@@ -202,48 +202,58 @@ pub(crate) enum Command {
     },
 }
 
-/// Which jobs; all conditions must hold.
-#[derive(Debug, Args)]
-pub(crate) struct Conditions {
+/// The conditions, each of which is an option and a parameter of the API.
+macro_rules! conditions {
+    ($($(#[$about:meta])* $name:ident,)+) => {
+        /// Which jobs; all conditions must hold.
+        #[derive(Debug, Args)]
+        pub(crate) struct Conditions {
+            $($(#[$about])* #[arg(long)] $name: Option<String>,)+
+        }
+
+        impl Conditions {
+            pub(super) fn parameters(&self) -> Vec<(&'static str, Option<String>)> {
+                vec![$((stringify!($name), self.$name.clone())),+]
+            }
+        }
+    };
+}
+
+conditions! {
     /// In this queue.
-    #[arg(long)]
-    pub(super) queue: Option<String>,
+    queue,
     /// In this state.
-    #[arg(long, value_parser = ["ready", "leased", "scheduled", "retrying", "dead", "parked", "done"])]
-    pub(super) state: Option<String>,
+    #[arg(value_parser = ["ready", "leased", "scheduled", "retrying", "dead", "parked", "done"])]
+    state,
     /// Of this protocol.
-    #[arg(long, value_parser = ["faktory", "gearman", "spiderq", "eventmq", "http"])]
-    pub(super) protocol: Option<String>,
+    #[arg(value_parser = ["faktory", "gearman", "spiderq", "eventmq", "http"])]
+    protocol,
     /// With this kind: FWP's jobtype, EventMQ's path and callable, otherwise the queue. A * stands for any text.
-    #[arg(long)]
-    pub(super) kind: Option<String>,
+    kind,
     /// With this coalescing key.
-    #[arg(long)]
-    pub(super) key: Option<String>,
+    key,
     /// With this name (FWP's jid, EventMQ's message id).
-    #[arg(long)]
-    pub(super) name: Option<String>,
+    name,
+    /// In this batch, as a job or as one of its callbacks.
+    batch,
     /// That this worker has, under a lease that outlasts its connections (Faktory's and HTTP's workers).
-    #[arg(long)]
-    pub(super) worker: Option<String>,
+    worker,
     /// That this connection has, under a lease that ends with it (Gearman's and EventMQ's workers).
-    #[arg(long, value_name = "NUMBER")]
-    pub(super) connection: Option<String>,
+    #[arg(value_name = "NUMBER")]
+    connection,
     /// Ready, or created, at least this long ago: 90s, 1h30m, 2d.
-    #[arg(long, value_name = "TIME")]
-    pub(super) older_than: Option<String>,
+    #[arg(value_name = "TIME")]
+    older_than,
     /// Ready, or created, at most this long ago.
-    #[arg(long, value_name = "TIME")]
-    pub(super) newer_than: Option<String>,
+    #[arg(value_name = "TIME")]
+    newer_than,
     /// With this text in the body, whatever the case.
-    #[arg(long)]
-    pub(super) text: Option<String>,
+    text,
     /// With this text in the class or the message of the last failure, whatever the case; with a *, like all of it.
-    #[arg(long)]
-    pub(super) error: Option<String>,
+    error,
     /// Whose last failure is of this group, as `dead` shows it.
-    #[arg(long, value_name = "ERROR")]
-    pub(super) error_group: Option<String>,
+    #[arg(value_name = "ERROR")]
+    error_group,
 }
 
 /// How to list jobs.
@@ -251,6 +261,9 @@ pub(crate) struct Conditions {
 pub(crate) struct Jobs {
     #[command(flatten)]
     pub(super) conditions: Conditions,
+    /// The order [default: what runs next, where that is known; else the newest first].
+    #[arg(long, value_parser = ["newest", "oldest", "next"])]
+    pub(super) order: Option<String>,
     /// The most jobs to list; 0 = all.
     #[arg(long, default_value_t = 100)]
     pub(super) limit: usize,

@@ -18,40 +18,6 @@ const STEP: u64 = 100_000;
 const IDS_MAX: usize = 500;
 
 impl Conditions {
-    fn parameters(&self) -> Vec<(&'static str, Option<String>)> {
-        let Self {
-            queue,
-            state,
-            protocol,
-            kind,
-            key,
-            name,
-            worker,
-            connection,
-            older_than,
-            newer_than,
-            text,
-            error,
-            error_group,
-        } = self;
-        let given = [
-            ("queue", queue),
-            ("state", state),
-            ("protocol", protocol),
-            ("kind", kind),
-            ("key", key),
-            ("name", name),
-            ("worker", worker),
-            ("connection", connection),
-            ("older_than", older_than),
-            ("newer_than", newer_than),
-            ("text", text),
-            ("error", error),
-            ("error_group", error_group),
-        ];
-        given.into_iter().map(|(name, value)| (name, value.clone())).collect()
-    }
-
     /// Shows dead jobs by their error.
     pub(super) async fn dead(&self, operator: &mut Operator<'_>) -> Result<(), Failure> {
         let found = operator.client.get(&with_query("/dead", &self.parameters())).await?;
@@ -70,7 +36,8 @@ impl Conditions {
 
 impl Jobs {
     pub(super) async fn run(&self, operator: &mut Operator<'_>) -> Result<(), Failure> {
-        let path = with_query("/jobs", &self.conditions.parameters());
+        let parameters = [self.conditions.parameters(), vec![("order", self.order.clone())]].concat();
+        let path = with_query("/jobs", &parameters);
         let rows_max = if self.limit == 0 { usize::MAX } else { self.limit };
         let rows = operator.client.rows(&path, rows_max).await?;
         operator.rows(JOBS, &rows)

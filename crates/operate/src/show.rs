@@ -13,8 +13,11 @@ pub(super) const QUEUES: &[Column] = &[
     Column("SCHEDULED", |row| number(at(row, "/states/scheduled"))),
     Column("RETRYING", |row| number(at(row, "/states/retrying"))),
     Column("DEAD", |row| number(at(row, "/states/dead"))),
+    Column("IN/S", |row| rate(at(row, "/rates/pushed"))),
+    Column("OUT/S", |row| rate(at(row, "/rates/done"))),
     Column("OLDEST", |row| age(at(row, "/oldest_ready_seconds").as_f64().unwrap_or_default())),
     Column("WORKERS", |row| number(at(row, "/workers"))),
+    Column("WAITING", |row| number(at(row, "/waiting"))),
     Column("NOTES", |row| {
         let since = at(row, "/paused_at").as_str().map_or_else(String::new, |at| format!(" since {at}"));
         let parts = at(row, "/ready_by_protocol").as_object();
@@ -78,6 +81,10 @@ pub(super) const WORKERS: &[Column] = &[
     Column("MEMORY", |row| at(row, "/memory_bytes").as_u64().map_or_else(String::new, size)),
     Column("JOBS", |row| number(at(row, "/jobs"))),
     Column("CONNECTIONS", |row| text(at(row, "/connections"))),
+    Column("WAITING", |row| number(at(row, "/waiting"))),
+    Column("WORKS ON", |row| {
+        list(row, "/doing", |it| format!("{} in {}", text(at(it, "/job")), text(at(it, "/queue")))).join(", ")
+    }),
     Column("LAST SIGN", |row| text(at(row, "/beat_at"))),
 ];
 
@@ -86,12 +93,13 @@ pub(super) const SCHEDULES: &[Column] = &[
     Column("NAME", |row| text(at(row, "/name"))),
     Column("QUEUE", |row| text(at(row, "/queue"))),
     Column("PROTOCOL", |row| text(at(row, "/protocol"))),
-    Column("WHEN", |row| text(at(row, "/when"))),
+    Column("WHEN", |row| text(at(row, "/in_words"))),
     Column("NEXT RUN", |row| if *at(row, "/paused") == true { "paused".to_owned() } else { text(at(row, "/next_at")) }),
     Column("LAST RUN", |row| text(at(row, "/last_run"))),
     Column("LAST JOB", |row| text(at(row, "/last_job"))),
     Column("ENDED", |row| text(at(row, "/last_end"))),
     Column("RUNS LEFT", |row| text(at(row, "/runs_left"))),
+    Column("CRONTAB", |row| text(at(row, "/when"))),
 ];
 
 pub(super) const BATCHES: &[Column] = &[
@@ -370,6 +378,11 @@ pub(super) fn size(bytes: u64) -> String {
             format!("{}.{} {name}", tenths / 10, tenths % 10)
         },
     )
+}
+
+/// A rate with one digit behind the point.
+fn rate(value: &Value) -> String {
+    value.as_f64().map_or_else(String::new, |rate| format!("{rate:.1}"))
 }
 
 fn first_line(value: &Value) -> String {

@@ -6,8 +6,8 @@ use std::time::Instant;
 
 use windlass_engine::{Engine, Limits};
 use windlass_store::{
-    CheckpointLimits, Error, Found, Guard, Holder, Journal, Log as _, OpenError, Opened, Remote, Report, Salvage,
-    State, Table as _, Tenure, open_found, verify_parts,
+    CheckpointLimits, Error, Found, Guard, Holder, Journal, Log as _, OpenError, Opened, Overflow, Remote, Report,
+    Salvage, State, Table as _, Tenure, open_found, verify_parts,
 };
 
 use crate::address::{Address, AddressError, Target};
@@ -81,7 +81,7 @@ impl Remote for Database {
     }
 
     fn open(&self, checkpoints: &CheckpointLimits, limits: Limits, seed: u64) -> Result<Opened, OpenError> {
-        let Taken { target, names, link, lease, keeper, early } = self.take()?;
+        let Taken { target, names, link, lease, keeper, early } = self.take(checkpoints.overflow.as_ref())?;
         schema::migrate(&link, &names, &lease)?;
         let checkpoints = &in_database(checkpoints);
         let tail = Tail::open(&target, Some(&lease), &link, table_bytes(checkpoints))?;
@@ -91,7 +91,7 @@ impl Remote for Database {
         }
         let table = Box::new(PostgresTable::new(&target, &lease, Storage::of(&link)));
         let log = PostgresLog::new(&target, tail, (Arc::clone(&lease), keeper), link);
-        let found = found.map_or_else(|| Found::of_table(&*table.scan()?), Ok)?;
+        let found = found.map_or_else(|| Found::of_table(&*table.scan()?, checkpoints.overflow.as_ref()), Ok)?;
         let (checkpointer, recovered) = open_found(found, &log, table, checkpoints, limits, seed)?;
         let tenure: Arc<dyn Tenure> = lease;
         // The log keeps the lease.
@@ -99,7 +99,7 @@ impl Remote for Database {
     }
 
     fn fill(&self, engine: &Engine) -> Result<(), OpenError> {
-        let Taken { target, names, link, lease, keeper, .. } = self.take()?;
+        let Taken { target, names, link, lease, keeper, .. } = self.take(None)?;
         if schema::version(&link, &names)?.is_some_and(|version| version != 0) {
             return Err(Error::NotEmpty { place: target.place }.into());
         }
@@ -113,7 +113,7 @@ impl Remote for Database {
     }
 
     fn retire(&self) -> Result<(), OpenError> {
-        let Taken { names, link, lease, keeper, .. } = self.take()?;
+        let Taken { names, link, lease, keeper, .. } = self.take(None)?;
         schema::set_version(&link, &names, &lease, schema::RETIRED)?;
         drop(keeper);
         Ok(())
@@ -150,7 +150,7 @@ struct Taken {
 }
 
 impl Database {
-    fn take(&self) -> Result<Taken, Error> {
+    fn take(&self, overflow: Option<&Overflow>) -> Result<Taken, Error> {
         let target = self.target()?;
         let names = Names::of(&target);
         let begun = Instant::now();
@@ -159,7 +159,7 @@ impl Database {
             Ok(Some(lacks)) => refused(&target.place, lacks),
             Ok(None) | Err(_) => why,
         })?;
-        let (lease, early) = take(&link, &target, begun)?;
+        let (lease, early) = take(&link, (&target, overflow), begun)?;
         let keeper = Keeper::start(&lease, Link::open(&target)?, &target).map_err(|why| failed(&target, why))?;
         Ok(Taken { target, names, link, lease, keeper, early })
     }

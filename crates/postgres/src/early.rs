@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 
-use windlass_store::{Error, Found, OpenError, Scan, ShowPair, point_key};
+use windlass_store::{Error, Found, OpenError, Overflow, Scan, ShowPair, point_key};
 
 use crate::address::Target;
 use crate::link::Link;
@@ -30,12 +30,12 @@ struct Stoppable {
 
 impl EarlyRead {
     /// Begins to read, on a thread of its own.
-    pub(crate) fn begin(target: &Target) -> Self {
+    pub(crate) fn begin(target: &Target, overflow: Option<&Overflow>) -> Self {
         let stop = Arc::<AtomicBool>::default();
         let scan = Stoppable { table: PostgresScan::new(target), stop: Arc::clone(&stop) };
-        let target = target.clone();
+        let (target, overflow) = (target.clone(), overflow.cloned());
         let read = move || {
-            let mut found = Found::of_table(&scan)?;
+            let mut found = Found::of_table(&scan, overflow.as_ref())?;
             found.follow(&*Tail::open(&target, None, &Link::open(&target)?, u64::MAX)?)?;
             Ok(found)
         };

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use windlass_store::{Error, Holder};
+use windlass_store::{Error, Holder, Overflow};
 
 use crate::address::Target;
 use crate::early::EarlyRead;
@@ -28,7 +28,11 @@ const VERSIONS: i64 = 256;
 /// # Errors
 ///
 /// [`Error::InUse`] with the holder's name, if the holder renews it.
-pub(crate) fn take(link: &Link, target: &Target, begun: Instant) -> Result<(Arc<Lease>, Option<EarlyRead>), Error> {
+pub(crate) fn take(
+    link: &Link,
+    (target, overflow): (&Target, Option<&Overflow>),
+    begun: Instant,
+) -> Result<(Arc<Lease>, Option<EarlyRead>), Error> {
     let names = Names::of(target);
     let mut early = None;
     let (mut first, began) = (None, Instant::now());
@@ -58,7 +62,7 @@ pub(crate) fn take(link: &Link, target: &Target, begun: Instant) -> Result<(Arc<
             return Err(in_use(&target.place, &holder));
         }
         if stage != Stage::None || began.elapsed() > target.lease / PARTS * MISSED {
-            let early = early.get_or_insert_with(|| EarlyRead::begin(target));
+            let early = early.get_or_insert_with(|| EarlyRead::begin(target, overflow));
             let at = if early.is_finished() { Stage::Ready } else { Stage::Reading };
             if (Stage::Offered..at).contains(&stage) {
                 hand_over::answer(link, &names, at)?;

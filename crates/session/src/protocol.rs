@@ -99,6 +99,16 @@ pub trait Protocol: Send + Sync + fmt::Debug {
         None
     }
 
+    /// A job as one of its clients pushes it to this queue: in JSON, whose members have precedence over `name`. The times
+    /// are the wall clock and how far it is ahead of the engine's. `None`: only its own clients push its jobs.
+    ///
+    /// # Errors
+    ///
+    /// Why it would be refused.
+    fn unit(&self, _queue: &str, _name: &str, _text: &str, _at: (Timestamp, i64)) -> Option<Result<NewJob, String>> {
+        None
+    }
+
     /// Its throttles of queues, with their key, if its section can have any.
     fn throttles(&self) -> Option<(&'static str, &Throttles)> {
         None
@@ -371,6 +381,7 @@ mod tests {
         assert!(Plain.origin().is_none() && Plain.tls().is_none() && Plain.alias_rule().is_none());
         assert!(Plain.queues().is_empty() && Plain.schedules().unwrap().is_none() && Plain.throttles().is_none());
         assert!(Plain.check_text("").is_ok() && Plain.announce().is_none() && Plain.call("q", "T", "{}").is_none());
+        assert!(Plain.unit("q", "name", "{}", (Timestamp(0), 0)).is_none());
     }
 
     #[test]

@@ -23,6 +23,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use self::merge::{Fetch, Records, damaged, merge, older};
+use crate::body_file::Overflow;
 use crate::digest::{Digest, Update};
 use crate::page::{Key, Large, POINT_KEY, Page, Point, seal_page};
 use crate::picture::Picture;
@@ -30,7 +31,7 @@ use crate::store::{Error, LogTail, Scan, Table};
 
 mod merge;
 
-/// When checkpoints are made.
+/// When checkpoints are made, and what opening a store may use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CheckpointLimits {
     /// A checkpoint is due with this many bytes of log after the table's point.
@@ -41,11 +42,19 @@ pub struct CheckpointLimits {
     pub table_floor_bytes: u64,
     /// … and larger than this multiple of its live records.
     pub table_multiple: u64,
+    /// Where bodies go that do not fit into memory while the store is opened; `None`: all fit.
+    pub overflow: Option<Overflow>,
 }
 
 impl Default for CheckpointLimits {
     fn default() -> Self {
-        Self { log_bytes: 64 << 20, keep_bytes: 16 << 20, table_floor_bytes: 32 << 20, table_multiple: 2 }
+        Self {
+            log_bytes: 64 << 20,
+            keep_bytes: 16 << 20,
+            table_floor_bytes: 32 << 20,
+            table_multiple: 2,
+            overflow: None,
+        }
     }
 }
 

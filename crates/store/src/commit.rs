@@ -6,7 +6,7 @@
 use std::ops::Range;
 
 use bytes::Bytes;
-use windlass_engine::QueueId;
+use windlass_engine::{QueueId, Stored};
 
 use crate::record::Tail;
 
@@ -44,6 +44,20 @@ impl Commit {
     #[must_use]
     pub const fn bytes(&self) -> u64 {
         self.bytes
+    }
+
+    /// Reads the bodies that are not in memory. Without it such a commit cannot be written.
+    ///
+    /// # Errors
+    ///
+    /// The first error of `read`. The bodies that were read stay.
+    pub fn load<E>(&mut self, mut read: impl FnMut(Stored) -> Result<Bytes, E>) -> Result<(), E> {
+        for tail in self.runs.iter_mut().filter_map(|run| run.tail.as_deref_mut()) {
+            if let Some(stored) = tail.stored {
+                (tail.body, tail.stored) = (read(stored)?, None);
+            }
+        }
+        Ok(())
     }
 
     /// What it has on a queue.

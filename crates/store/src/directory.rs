@@ -239,8 +239,10 @@ pub(crate) fn read(config: &StoreConfig, store: &Path) -> Result<Read, OpenError
     let Some(table) = config.tables.open(store)? else {
         return Err(missing(store.join("table").display()));
     };
-    let (found, scanned) =
-        Found::read(&*scan_of(&*table)?, table.place(), |point, show| scan(&log, point.seq, point.before, show))?;
+    let overflow = config.checkpoints.overflow.as_ref();
+    let (found, scanned) = Found::read(&*scan_of(&*table)?, table.place(), overflow, |point, show| {
+        scan(&log, point.seq, point.before, show)
+    })?;
     if found.point.log != scanned.id.0 {
         return Err(Damage::of(table.place(), "the table and the log belong to different stores").into());
     }

@@ -42,7 +42,8 @@
 //!
 //! Reading order: the README (where data is at each moment, and what a power cut can do) · [`Record`] (the facts) ·
 //! [`Journal`] and `pending` (gathering them) · `log` · `page` (the table's values) · `digest`, `checkpoint` · `load`,
-//! `recover` · `parts`, `directory` (opening; the table in files is the crate `table-sled`) · `export`, `picture` (everything at one commit, as lines), `restore`.
+//! `recover` · `parts`, `directory` (opening; the table in files is the crate `table-sled`) · `export`, `picture` (everything at one commit, as lines), `restore` ·
+//! `body_file` (copies of bodies that are not in memory).
 //!
 //! # Invariants
 //!
@@ -53,8 +54,10 @@
 //! * Opening a store detects all missing data, and then starts nothing.
 //! * Every record ever written stays readable (`golden/`).
 
+mod body_file;
 mod checkpoint;
 mod codec;
+mod cold;
 mod commit;
 mod damage;
 mod digest;
@@ -75,6 +78,7 @@ mod restore;
 mod salvage;
 mod store;
 
+pub use body_file::{BodyFile, BodyReader, Overflow};
 pub use checkpoint::{CheckpointLimits, Checkpointer, StoreFigures};
 pub use codec::DecodeError;
 pub use commit::Commit;

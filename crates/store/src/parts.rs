@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use windlass_engine::Limits;
 
+use crate::body_file::Overflow;
 use crate::checkpoint::{CheckpointLimits, Checkpointer, Start, StoreFigures};
 use crate::damage::{Damage, Loss, OpenError};
 use crate::page::{POINT_KEY, Point};
@@ -29,18 +30,18 @@ pub struct Found {
 }
 
 impl Found {
-    /// Reads a table whose store may be in use. It counts for the opening only if it [is still the
+    /// Reads a table whose store may be in use. Bodies that do not fit into memory go where `overflow` says. It counts for the opening only if it [is still the
     /// same](Found::is_of).
     ///
     /// # Errors
     ///
     /// The table cannot be read, or is damaged.
-    pub fn of_table(table: &dyn Scan) -> Result<Self, OpenError> {
-        Self::of_table_at(table, "table")
+    pub fn of_table(table: &dyn Scan, overflow: Option<&Overflow>) -> Result<Self, OpenError> {
+        Self::of_table_at(table, "table", overflow)
     }
 
-    fn of_table_at(table: &dyn Scan, place: impl Display) -> Result<Self, OpenError> {
-        let (replay, point, candidate) = load_table(table, place)?;
+    fn of_table_at(table: &dyn Scan, place: impl Display, overflow: Option<&Overflow>) -> Result<Self, OpenError> {
+        let (replay, point, candidate) = load_table(table, place, overflow)?;
         Ok(Self { replay, last: point.seq, point, candidate })
     }
 
@@ -66,9 +67,10 @@ impl Found {
     pub(crate) fn read<T>(
         table: &dyn Scan,
         place: impl Display,
+        overflow: Option<&Overflow>,
         behind: impl FnOnce(&Point, &mut ShowEntry<'_>) -> Result<T, OpenError>,
     ) -> Result<(Self, T), OpenError> {
-        let mut found = Self::of_table_at(table, place)?;
+        let mut found = Self::of_table_at(table, place, overflow)?;
         let Self { replay, point, .. } = &mut found;
         let read = behind(point, &mut |entry| Ok(replay.take(entry)?))?;
         Ok((found, read))
@@ -121,7 +123,7 @@ pub fn open_parts(
     limits: Limits,
     seed: u64,
 ) -> Result<(Checkpointer, Recovered), OpenError> {
-    let found = Found::of_table(&*table.scan()?)?;
+    let found = Found::of_table(&*table.scan()?, checkpoints.overflow.as_ref())?;
     open_found(found, log, table, checkpoints, limits, seed)
 }
 
@@ -149,7 +151,7 @@ pub fn open_found(
 ///
 /// The reason why the daemon would not start.
 pub fn verify_parts(tail: &dyn LogTail, table: &dyn Scan, limits: Limits) -> Result<Report, OpenError> {
-    let mut found = Found::of_table(table)?;
+    let mut found = Found::of_table(table, None)?;
     found.follow(tail)?;
     let mut report = found.replay.build(limits, 0, tail.newest().max(found.point.seq))?.report;
     report.table_seq = found.point.seq;

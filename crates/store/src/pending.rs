@@ -303,7 +303,8 @@ mod tests {
 
     /// What a record has beside its tail, and a tail of this many bytes.
     fn put(pending: &mut Pending, id: u64, inline: usize, tail: usize) -> Vec<u8> {
-        let tail = Tail { result: Bytes::from(vec![7; tail / 3]), body: Bytes::from(vec![8; tail - tail / 3]) };
+        let tail =
+            Tail { result: Bytes::from(vec![7; tail / 3]), body: Bytes::from(vec![8; tail - tail / 3]), stored: None };
         let mut whole = vec![id.to_le_bytes()[0]; inline];
         pending.put(JobId(id), |out| {
             out.extend_from_slice(&whole);

@@ -10,7 +10,9 @@ use windlass_engine::{
     Schedule, Stage,
 };
 
+use crate::body_file::{BodyFile, Overflow};
 use crate::codec::{DecodeError, Reader};
+use crate::cold::Cold;
 use crate::damage::{Damage, OpenError};
 use crate::journal::Journal;
 use crate::load::{Loaded, load};
@@ -55,15 +57,21 @@ pub struct Recovered {
     pub engine: Engine,
     /// Continues after the last commit. It has a commit to write at once.
     pub journal: Journal,
+    /// Bodies that did not fit into memory.
+    pub bodies: Option<BodyFile>,
     /// The contents found.
     pub report: Report,
 }
 
 /// Reads a table into a new replay. Returns the replay, the table's point, and the candidate that was right.
-pub(crate) fn load_table(scan: &dyn Scan, place: impl Display) -> Result<(Replay, Point, usize), OpenError> {
+pub(crate) fn load_table(
+    scan: &dyn Scan,
+    place: impl Display,
+    overflow: Option<&Overflow>,
+) -> Result<(Replay, Point, usize), OpenError> {
     let mut first_damage = None;
     for candidate in 0.. {
-        let mut replay = Replay::new();
+        let mut replay = Replay::new(overflow);
         let loaded = load(scan, candidate, &mut |record| {
             let record = Record::decode(&mut Reader::new(record))?;
             replay.apply(record);
@@ -92,11 +100,15 @@ pub(crate) struct Replay {
     meta: Option<MetaRecord>,
     /// A changed part of another kind than what its number is.
     misplaced: Option<JobId>,
+    cold: Option<Cold>,
 }
 
 impl Replay {
-    pub(crate) fn new() -> Self {
+    /// With `overflow`, bodies that exceed its memory are kept in a file.
+    pub(crate) fn new(overflow: Option<&Overflow>) -> Self {
+        let cold = overflow.map(Cold::new);
         Self {
+            cold,
             jobs: Vec::new(),
             count: 0,
             index: Numbered::new(u32::MAX),
@@ -129,8 +141,9 @@ impl Replay {
             Record::Gone(id) => {
                 self.schedules.remove(&id);
                 self.batches.remove(&id);
-                if let Some(place) = self.index.remove(id).and_then(|index| self.place_mut(index)) {
-                    *place = None;
+                if let Some(place) = self.index.remove(id).and_then(|index| place_mut(&mut self.jobs, index)) {
+                    let old = place.take();
+                    self.cold.iter_mut().for_each(|cold| cold.replace(old.as_ref(), None));
                 }
             }
             Record::QueueSet(image) => drop(self.queues.insert(image.id, image)),
@@ -157,14 +170,16 @@ impl Replay {
         self.misplaced = self.misplaced.or(is_other.then_some(id));
     }
 
-    fn put(&mut self, job: Job) {
+    fn put(&mut self, mut job: Job) {
         let (count, id) = (self.count, job.id);
         if let Some(index) = self.index.get(id) {
-            if let Some(place) = self.place_mut(index) {
+            if let Some(place) = place_mut(&mut self.jobs, index) {
+                self.cold.iter_mut().for_each(|cold| cold.replace(place.as_ref(), Some(&mut job)));
                 *place = Some(job);
             }
             return;
         }
+        self.cold.iter_mut().for_each(|cold| cold.replace(None, Some(&mut job)));
         self.index.set(id, count);
         self.count += 1;
         match self.jobs.last_mut().filter(|page| page.len() < PAGE) {
@@ -177,14 +192,9 @@ impl Replay {
         }
     }
 
-    fn place_mut(&mut self, index: u32) -> Option<&mut Option<Job>> {
-        let index = index as usize;
-        self.jobs.get_mut(index / PAGE)?.get_mut(index % PAGE)
-    }
-
     fn job_mut(&mut self, id: JobId) -> Option<&mut Job> {
         let index = self.index.get(id)?;
-        self.place_mut(index)?.as_mut()
+        place_mut(&mut self.jobs, index)?.as_mut()
     }
 
     /// The queues alone.
@@ -235,7 +245,8 @@ impl Replay {
             harmless: Vec::new(),
         };
         let journal = Journal::resume(last_seq + 1, engine.meta().next_job, known.into_iter());
-        Ok(Recovered { engine, journal, report })
+        let bodies = self.cold.and_then(Cold::into_file);
+        Ok(Recovered { engine, journal, bodies, report })
     }
 
     fn check_jobs(&self) -> Result<(), String> {
@@ -290,6 +301,11 @@ impl Replay {
         }
         Ok(())
     }
+}
+
+fn place_mut(jobs: &mut [Vec<Option<Job>>], index: u32) -> Option<&mut Option<Job>> {
+    let index = index as usize;
+    jobs.get_mut(index / PAGE)?.get_mut(index % PAGE)
 }
 
 /// The most a batch's jobs can still add to its counts: jobs that have not run, and jobs that have not succeeded.
@@ -431,7 +447,7 @@ mod tests {
     fn a_deletion_finds_its_job_in_every_chunk() {
         let found = salvaged(&[job(1, 0, 0, &[0], &[])]);
         let (job, last) = (&found.jobs[&JobId(1)], 2 * PAGE as u64 + 1);
-        let mut replay = Replay::new();
+        let mut replay = Replay::new(None);
         (1..=last).for_each(|id| replay.apply(Record::Put(Job { id: JobId(id), ..job.clone() })));
         (2..=last).step_by(2).for_each(|id| replay.apply(Record::Gone(JobId(id))));
         let left: Vec<u64> = replay.jobs.iter().flatten().flatten().map(|job| job.id.0).collect();

@@ -35,7 +35,7 @@ impl Restore {
         if config.path.join(STORE).exists() || lock.had_store() {
             return Ok(None);
         }
-        Ok(Some(Self { config: config.clone(), lock, replay: Replay::new() }))
+        Ok(Some(Self { config: config.clone(), lock, replay: Replay::new(None) }))
     }
 
     /// Takes a record. A later one about the same subject replaces it.

@@ -44,7 +44,7 @@ fn answer(query: &Query) -> fn(&Reply) -> bool {
             |reply| matches!(reply, Reply::Queues { .. })
         }
         Query::Throttles { .. } => |reply| matches!(reply, Reply::Throttles { .. }),
-        Query::Jobs { .. } => |reply| matches!(reply, Reply::Jobs { .. }),
+        Query::Jobs { .. } | Query::JobsBy { .. } => |reply| matches!(reply, Reply::Jobs { .. }),
         Query::Preview { .. } => |reply| matches!(reply, Reply::Counted { .. }),
         Query::Workers { .. } => |reply| matches!(reply, Reply::Workers { .. }),
         Query::Clients { .. } => |reply| matches!(reply, Reply::Clients { .. }),

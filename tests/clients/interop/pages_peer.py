@@ -139,8 +139,10 @@ def tour(person):
     person.go("/queues/" + urllib.parse.quote(EVIL, safe=""))
     assert person.text("h1") == EVIL
     person.press("tbody th a")
-    person.wait("a number that is not rewritten", lambda: "12345678901234567890" in person.text("details[open] pre"))
-    assert EVIL.replace('"', '\\"') in person.text("details[open] pre")
+    person.wait("a number that is not rewritten", lambda: "12345678901234567890" in person.text(".tree"))
+    assert EVIL.replace('"', '\\"') in person.text(".tree")
+    person.press(".tree summary")
+    assert "12345678901234567890" not in person.text(".tree"), "a fold is closed"
     person.click("Delete")
     assert "lost" in person.confirm()
     person.wait("a job that is gone", lambda: "404" in person.text("h1"))

@@ -1,5 +1,5 @@
-//! Every setting of Faktory, and its effect here, as text. `-h`, warnings and the table in `crates/cli/README.md` use
-//! this text.
+//! Every setting of Faktory, and its effect here, as text. `-h`, warnings and the table in
+//! `docs/replace/faktory.md` use this text.
 
 use crate::foreign::Fate::{self, Ignored, Mapped, Ours};
 use crate::foreign::{self, Item};
@@ -106,9 +106,10 @@ mod tests {
     }
 
     #[test]
-    fn the_readme_has_this_table() {
-        let document = include_str!("../../README.md");
-        let (_, section) = document.split_once("\n## `windlass faktory`\n").unwrap();
+    fn the_chapter_has_this_table() {
+        let chapter = include_str!("../../../../docs/replace/faktory.md");
+        let (_, section) = chapter.split_once("\n## Options\n").unwrap();
+        let (section, _) = section.split_once("\n## ").unwrap();
         for item in all() {
             let fate = match item.fate {
                 Mapped => "mapped",
@@ -117,10 +118,10 @@ mod tests {
                 Ours => "ours",
             };
             let row = format!("| `{}` | {fate} | {} |\n", item.usage(), item.words);
-            assert!(section.contains(&row), "crates/cli/README.md lacks\n{row}");
+            assert!(section.contains(&row), "docs/replace/faktory.md lacks\n{row}");
         }
         let rows = section.lines().filter(|line| line.starts_with("| `")).count();
-        assert_eq!(rows, all().count(), "crates/cli/README.md has rows for settings that do not exist");
+        assert_eq!(rows, all().count(), "docs/replace/faktory.md has rows for settings that do not exist");
     }
 
     #[test]

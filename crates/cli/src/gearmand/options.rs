@@ -1,5 +1,5 @@
 //! Every option of gearmand 1.1.20 and its effect here, as text. `--help`, warnings, refusals and the table in
-//! `crates/cli/README.md` use this text.
+//! `docs/replace/gearmand.md` use this text.
 
 use crate::foreign::Fate::{self, Ignored, Mapped, Ours, Refused};
 use crate::foreign::{self, Item};
@@ -114,9 +114,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_readme_has_this_table() {
-        let document = include_str!("../../README.md");
-        let (document, _) = document.split_once("\n## `windlass faktory`\n").unwrap();
+    fn the_chapter_has_this_table() {
+        let chapter = include_str!("../../../../docs/replace/gearmand.md");
+        let (_, section) = chapter.split_once("\n## Options\n").unwrap();
+        let (section, _) = section.split_once("\n## ").unwrap();
         for option in OPTIONS.iter().chain(OURS) {
             let fate = match option.fate {
                 Mapped => "mapped",
@@ -125,10 +126,10 @@ mod tests {
                 Ours => "ours",
             };
             let row = format!("| `{}` | {fate} | {} |\n", option.usage(), option.words);
-            assert!(document.contains(&row), "crates/cli/README.md lacks\n{row}");
+            assert!(section.contains(&row), "docs/replace/gearmand.md lacks\n{row}");
         }
-        let rows = document.lines().filter(|line| line.starts_with("| `-")).count();
-        assert_eq!(rows, OPTIONS.len() + OURS.len(), "crates/cli/README.md has rows for options that do not exist");
+        let rows = section.lines().filter(|line| line.starts_with("| `-")).count();
+        assert_eq!(rows, OPTIONS.len() + OURS.len(), "docs/replace/gearmand.md has rows for options that do not exist");
     }
 
     #[test]

@@ -82,7 +82,6 @@ impl Config {
             ("server.backlog", server.backlog.into()),
             ("server.shutdown_timeout", server.shutdown_timeout.as_ms()),
             ("limits.jobs_max", limits.jobs_max),
-            ("limits.jobs_bytes_max", limits.jobs_bytes_max.0),
             ("limits.queues_max", limits.queues_max.into()),
             ("limits.abilities_max", limits.abilities_max.into()),
             ("limits.name_bytes_max", limits.name_bytes_max.0),

@@ -9,9 +9,10 @@ use serde::{Deserialize, Serialize};
 use windlass_config::{ByteSize, ListenAddress, Period, Tls};
 use windlass_net::settings::Server;
 use windlass_session::protocol::{Listener, Protocol};
-use windlass_store::Remote;
+use windlass_store::{Overflow, Remote};
 
 use super::queues::Queue;
+use crate::machine;
 use crate::operator_port::OperatorPort;
 
 const MIB: u64 = 1 << 20;
@@ -93,7 +94,9 @@ pub enum LogFormat {
 pub struct Limits {
     /// Jobs in all states together.
     pub jobs_max: u64,
-    /// Bytes that all jobs together may count as.
+    /// Bytes of memory of the whole daemon; 0 = half of the machine's.
+    pub memory: ByteSize,
+    /// Bytes that all jobs together may count as, in memory and on the disk; 0 = no limit.
     pub jobs_bytes_max: ByteSize,
     /// Schedules.
     pub schedules_max: u32,
@@ -117,7 +120,8 @@ pub struct Limits {
     pub dead_ttl: Period,
     /// Jobs in the dead-letter queue.
     pub dead_max: u64,
-    /// Bytes that those jobs may count as; 0 = a quarter of `jobs_bytes_max`.
+    /// Bytes that those jobs may count as; 0 = a quarter of `memory`, and of
+    /// `jobs_bytes_max`.
     pub dead_bytes_max: ByteSize,
     /// How long a woken worker may take to request work.
     pub wake_patience: Period,
@@ -270,7 +274,8 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             jobs_max: 50_000_000,
-            jobs_bytes_max: ByteSize(384 * MIB),
+            memory: ByteSize(0),
+            jobs_bytes_max: ByteSize(0),
             schedules_max: 10_000,
             batches_max: 100_000,
             batch_depth_max: 100,
@@ -324,9 +329,11 @@ impl Config {
     #[must_use]
     pub fn engine_limits(&self) -> windlass_engine::Limits {
         let limits = &self.limits;
+        let jobs_bytes_max = if limits.jobs_bytes_max.0 == 0 { u64::MAX } else { limits.jobs_bytes_max.0 };
         let mut limits = windlass_engine::Limits {
             jobs_max: limits.jobs_max,
-            jobs_bytes_max: limits.jobs_bytes_max.into(),
+            jobs_bytes_max,
+            memory_max: self.jobs_memory(),
             schedules_max: limits.schedules_max,
             batches_max: limits.batches_max,
             batch_depth_max: limits.batch_depth_max,
@@ -339,7 +346,7 @@ impl Config {
             dead_ms: limits.dead_ttl.as_ms(),
             dead_max: limits.dead_max,
             dead_bytes_max: match limits.dead_bytes_max.into() {
-                0 => u64::from(limits.jobs_bytes_max) / 4,
+                0 => jobs_bytes_max.min(self.memory()) / 4,
                 bytes => bytes,
             },
             wake_ms: limits.wake_patience.as_ms(),
@@ -352,6 +359,28 @@ impl Config {
         };
         self.protocols.iter().for_each(|protocol| protocol.limit(&mut limits));
         limits
+    }
+
+    /// Bytes of memory that the daemon may use.
+    pub(crate) fn memory(&self) -> u64 {
+        const LEAST: u64 = 256 * MIB;
+        match self.limits.memory.0 {
+            0 => (machine::memory().unwrap_or(2 * LEAST) / 2).max(LEAST),
+            bytes => bytes,
+        }
+    }
+
+    /// The part of it that jobs may use, beside buffers and checkpoints.
+    fn jobs_memory(&self) -> u64 {
+        const CHECKPOINTS: u64 = 64 * MIB;
+        let all = self.memory();
+        all.saturating_sub(CHECKPOINTS + self.server.buffer_bytes_max.0).max(all / 4)
+    }
+
+    /// Where bodies go that do not fit into memory while the store is opened.
+    pub(crate) fn overflow(&self) -> Overflow {
+        // The rest is for what comes before bodies begin to leave.
+        Overflow { folder: self.data_dir.clone(), memory: self.jobs_memory() / 2 }
     }
 
     /// Whether a key has its default.

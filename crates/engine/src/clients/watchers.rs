@@ -58,15 +58,20 @@ impl Watchers {
         seeing.for_each(|watcher| noted.extend(watcher.take(&change)));
     }
 
-    /// A change of a job in this queue. `change` gets the body, if the watcher is shown it.
-    pub(crate) fn note_job(&mut self, queue: &Bytes, body: &[u8], change: impl Fn(Bytes) -> JobChange) {
+    /// A change of a job in this queue. `change` gets the body, if the watcher is shown it. Without a body in memory no
+    /// text is found.
+    pub(crate) fn note_job(&mut self, queue: &Bytes, body: Option<&[u8]>, change: impl Fn(Bytes) -> JobChange) {
         let Self { all, noted } = self;
         for watcher in all.iter_mut().filter(|watcher| watcher.watches(Some(queue))) {
             let has_text = !watcher.text.is_empty();
-            if has_text && memmem::find(body, &watcher.text).is_none() {
+            if has_text && body.is_some_and(|body| memmem::find(body, &watcher.text).is_none()) {
                 continue;
             }
-            let body = || if has_text { Bytes::copy_from_slice(body) } else { Bytes::new() };
+            if has_text && body.is_none() {
+                watcher.missed += 1;
+                continue;
+            }
+            let body = || body.filter(|_| has_text).map_or_else(Bytes::new, Bytes::copy_from_slice);
             noted.extend(watcher.take(|| Watched::Changed(Box::new(change(body())))));
         }
     }

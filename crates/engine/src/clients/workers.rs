@@ -36,7 +36,7 @@ impl Worker {
         self.protocol
     }
 
-    /// Its row in a listing, while it holds this many jobs.
+    /// Its row in a listing, without what its connections and its jobs show, while it holds this many jobs.
     pub(crate) fn row(&self, held: usize) -> WorkerRow {
         let count = |many: usize| u32::try_from(many).unwrap_or(u32::MAX);
         WorkerRow {
@@ -48,6 +48,8 @@ impl Worker {
             memory_bytes: self.memory_bytes,
             connections: count(self.clients.len()),
             held: count(held),
+            waiting: None,
+            jobs: Vec::new(),
         }
     }
 

@@ -4,6 +4,7 @@
 
 use bytes::Bytes;
 
+use super::memory::look_ahead;
 use super::place::{count, move_job, observe_wait, remember_move};
 use super::state::State;
 use crate::clients::{Client, Served};
@@ -93,12 +94,13 @@ pub(super) fn hand_out(
         remember_move(state, slot, context);
     }
     if let Some(taken) = taken(state, job, token).map(Box::new) {
-        context.room = context.room.saturating_sub(taken.body.len() as u64);
+        context.room = context.room.saturating_sub(taken.body_len() as u64);
         match tag {
             Tag::NONE => context.notify(client, Notice::Delivered(taken)),
             tag => context.reply(client, tag, Reply::Taken(taken)),
         }
     }
+    look_ahead(state, slot);
 }
 
 fn lease_job(state: &mut State, client: ClientId, slot: Slot, terms: LeaseTerms, worker: &[u8]) -> Token {
@@ -146,7 +148,8 @@ fn taken(state: &State, job: &Job, token: Token) -> Option<Taken> {
         queue: queue.image().name.clone(),
         protocol: job.protocol,
         priority: job.priority,
-        body: job.payload.share_body(),
+        body: if job.payload.stored().is_some() { Bytes::new() } else { job.payload.share_body() },
+        stored: job.payload.stored(),
         codec: queue.image().rules().codec,
         name: Bytes::copy_from_slice(job.name()),
         meta: job.meta(),

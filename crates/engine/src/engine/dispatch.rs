@@ -106,7 +106,10 @@ fn answer(state: &State, query: Query, call: &mut Call<'_>) -> Result<(), Refusa
         Query::Queues { after, limit } => Ok(list::list_queues(state, (after, limit), call)),
         Query::Configured { after, limit } => Ok(list::list_configured(state, (after, limit), call)),
         Query::Throttles { after, limit } => Ok(why::list_throttles(state, (after, limit), call)),
-        Query::Jobs { filter, after, limit } => Ok(list::list_jobs(state, &filter, (after, limit), call)),
+        Query::Jobs { filter, after, limit } => Ok(list::list_jobs(state, (&filter, None), (after, limit), call)),
+        Query::JobsBy { order, filter, after, limit } => {
+            Ok(list::list_jobs(state, (&filter, Some(order)), (after, limit), call))
+        }
         Query::Preview { filter, action, after, limit } => {
             Ok(list::preview(state, &filter, action, (after, limit), call))
         }

@@ -16,7 +16,7 @@ use crate::warning::WarningKind;
 /// How long an ended job is kept for its client that is away.
 pub(super) const KEEP_MS: u64 = 60_000;
 
-/// The share of `jobs_bytes_max` that such jobs may take.
+/// The share of `jobs_bytes_max` and of the memory that such jobs may take.
 const KEPT_SHARE: u64 = 8;
 
 /// Gives up a job: to the dead-letter queue if its policy keeps it, otherwise it is removed.
@@ -140,7 +140,8 @@ pub(super) fn collect_no_more(state: &mut State, slot: Slot, context: &mut Conte
 pub(super) fn notify_end(state: &mut State, slot: Slot, end: &End, context: &mut Context) {
     let Some(job) = state.jobs.at(slot).map(|job| job.id) else { return };
     let listeners = state.jobs.take_listeners(slot);
-    let room = (state.limits.jobs_bytes_max / KEPT_SHARE).saturating_sub(state.jobs.uncollected_bytes());
+    let room = (state.limits.jobs_bytes_max.min(state.limits.memory_max) / KEPT_SHARE)
+        .saturating_sub(state.jobs.uncollected_bytes());
     if !listeners.is_empty() || end.bytes() as u64 > room {
         collect_no_more(state, slot, context);
     }

@@ -2,7 +2,7 @@
 
 use super::call::Call;
 use super::ends::discard;
-use super::list::{matching, page_of_queues};
+use super::list::{Page, matching, page_of_queues};
 use super::scope::Scope;
 use super::state::State;
 use crate::context::Context;
@@ -70,7 +70,7 @@ fn flush_jobs(
     context: &mut Context,
 ) -> (u32, Option<u64>) {
     let filter = Filter { protocol: Some(protocol), ..Filter::default() };
-    let (slots, next) = matching(state, &filter, Scope::ALL, Cursor(first, 0), limit);
+    let Page { slots, next, .. } = matching(state, &filter, Scope::ALL, Cursor(first, 0), limit);
     state.work.spend(CHANGE * slots.len() as u64);
     (slots.into_iter().map(|slot| discard(state, slot, context)).count_u32(), next.map(|next| next.0))
 }

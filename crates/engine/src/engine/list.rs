@@ -12,19 +12,22 @@ use super::ends::{bury, discard, notify_end};
 use super::queues::show;
 use super::requeue::make_ready;
 use super::scope::Scope;
-use super::serving::workers;
+use super::serving::{waiting, workers};
 use super::state::State;
 use crate::clients::{Client, Worker};
-use crate::condition::Condition;
+use crate::condition::{Condition, Subject};
 use crate::context::Context;
 use crate::event::{QueueChange, Reply};
 use crate::ids::{ClientId, JobId, Protocol, Protocols, QueueId, Timestamp};
-use crate::jobs::{Job, JobStateKind, Slot};
+use crate::jobs::{Job, JobStateKind, Slot, Stored};
 use crate::outcome::End;
-use crate::query::{ClientRow, FiguresRow, JobView, QueueRow, WorkerRow};
+use crate::query::{ClientRow, FiguresRow, JobView, Order, QueueRow, WorkerRow};
 use crate::queues::{Queue, SortKey};
 use crate::request::{Cursor, Filter, Mutation, QueueKind};
 use crate::work::{CHANGE, LOOKED_UP, NAME, NAMES_PER_ROW, ROW, STEP, TEST, TEST_BYTES, WORK_PER_ROW};
+
+/// Jobs that the row of a worker shows.
+const WORKER_JOBS: usize = 5;
 
 pub(super) fn look_queue(state: &State, name: &[u8], call: &mut Call<'_>) {
     let own = state.clients.protocol_of(call.client);
@@ -88,6 +91,7 @@ fn queue_row(state: &State, queue: &Queue, own: Option<Protocol>) -> QueueRow {
         places: queue.states(scope),
         workers: workers(state, queue, scope),
         oldest_ready_at: oldest.map(|job| job.ready_at),
+        waiting: Some(waiting(queue, scope)),
     }
 }
 
@@ -185,16 +189,31 @@ fn worker_name(state: &State, client: &Client, scope: Scope) -> Bytes {
 
 pub(super) fn list_workers(state: &State, (after, limit): (Cursor, u32), call: &mut Call<'_>) {
     let mut workers = state.workers.from(after.0);
-    let row = |(_, worker): (u64, &Worker)| worker.row(state.jobs.holders().held_by_worker(worker.name()).len());
+    let row = |(_, worker): (u64, &Worker)| {
+        let held = state.jobs.holders().held_by_worker(worker.name());
+        let shown = |id: &JobId| {
+            let job = state.jobs.get(*id)?;
+            Some((*id, state.queues.at(job.queue)?.image().name.clone(), job.lease()?.taken_at))
+        };
+        let waits = |id: &ClientId| state.clients.get(*id).is_some_and(Client::waits);
+        state.work.spend(ROW + STEP * worker.clients().count() as u64);
+        let waiting = u32::try_from(worker.clients().filter(waits).count()).ok();
+        WorkerRow { waiting, jobs: held.iter().filter_map(shown).take(WORKER_JOBS).collect(), ..worker.row(held.len()) }
+    };
     let rows: Vec<WorkerRow> = workers.by_ref().take(state.page(limit)).map(row).collect();
-    state.work.spend(ROW * rows.len() as u64);
     let next = workers.next().map(|(number, _)| Cursor(number, 0));
     call.reply(Reply::Workers { rows, next });
 }
 
-pub(super) fn list_jobs(state: &State, filter: &Filter, (after, limit): (Cursor, u32), call: &mut Call<'_>) {
-    let limit = state.page(limit);
-    let (slots, next) = matching(state, filter, Scope::of(state, call), after, limit);
+pub(super) fn list_jobs(
+    state: &State,
+    (filter, order): (&Filter, Option<Order>),
+    (after, limit): (Cursor, u32),
+    call: &mut Call<'_>,
+) {
+    let (scope, limit) = (Scope::of(state, call), state.page(limit));
+    let page = matching_by(state, (Scoped { filter, scope }, order), after, limit);
+    let Some((slots, next)) = found(page, call) else { return };
     state.work.spend(ROW * slots.len() as u64);
     let rows: Vec<JobView> = slots.into_iter().filter_map(|slot| view(state, state.jobs.at(slot)?)).collect();
     call.reply(Reply::Jobs { rows, next });
@@ -207,7 +226,8 @@ pub(super) fn mutate(
     (after, limit): (Cursor, u32),
     call: &mut Call<'_>,
 ) {
-    let (slots, next) = matching(state, filter, Scope::of(state, call), after, state.page(limit));
+    let page = matching(state, filter, Scope::of(state, call), after, state.page(limit));
+    let Some((slots, next)) = found(page, call) else { return };
     if action == Mutation::Discard
         && after == Cursor::default()
         && let Some(queue) = filter.cleared_queue().filter(|queue| state.queues.named(queue).is_some())
@@ -251,7 +271,8 @@ pub(super) fn preview(
     (after, limit): (Cursor, u32),
     call: &mut Call<'_>,
 ) {
-    let (slots, next) = matching(state, filter, Scope::of(state, call), after, state.page(limit));
+    let page = matching(state, filter, Scope::of(state, call), after, state.page(limit));
+    let Some((slots, next)) = found(page, call) else { return };
     let jobs = slots.into_iter().filter_map(|slot| state.jobs.at(slot)).filter(|job| applies(state, action, job));
     call.reply(Reply::Counted { jobs: u32::try_from(jobs.count()).unwrap_or(u32::MAX), next });
 }
@@ -288,37 +309,60 @@ impl Deref for Scoped<'_> {
     }
 }
 
-/// A page of matching jobs, and where to go on. Numbers and names lead directly to their jobs. Jobs that wait for a
-/// time come in its order, dead and done jobs the last one first, the ready jobs of a queue in the order in which they
-/// run, and anything else the newest first.
-pub(super) fn matching(
-    state: &State,
-    filter: &Filter,
-    scope: Scope,
-    after: Cursor,
-    limit: usize,
-) -> (Vec<Slot>, Option<Cursor>) {
-    let filter = Scoped { filter, scope };
+/// A page of matching jobs.
+#[derive(Debug, Default)]
+pub(super) struct Page {
+    pub(super) slots: Vec<Slot>,
+    /// Where to go on.
+    pub(super) next: Option<Cursor>,
+    /// Bodies that the conditions ask for and that are not in memory. With any, the page is worth nothing.
+    missing: Vec<(JobId, Stored)>,
+    /// Bytes of bodies that the rows and the conditions need and that are not in memory.
+    stored_bytes: u64,
+}
+
+/// Bytes of bodies that may be loaded for a page.
+const LOADED_BYTES_MAX: u64 = 4 << 20;
+/// Bodies that may be loaded for the conditions of a page.
+const LOADED_MAX: usize = 512;
+
+/// The rows of a page and where to go on, unless the command must wait for bodies.
+fn found(page: Page, call: &mut Call<'_>) -> Option<(Vec<Slot>, Option<Cursor>)> {
+    call.context.missing.extend_from_slice(&page.missing);
+    page.missing.is_empty().then_some((page.slots, page.next))
+}
+
+/// A page of matching jobs in the order of [`crate::Query::Jobs`], and where to go on.
+pub(super) fn matching(state: &State, filter: &Filter, scope: Scope, after: Cursor, limit: usize) -> Page {
+    matching_by(state, (Scoped { filter, scope }, None), after, limit)
+}
+
+/// The same in a given order. Numbers and names lead directly to their jobs.
+fn matching_by(state: &State, (filter, order): (Scoped<'_>, Option<Order>), after: Cursor, limit: usize) -> Page {
     if !filter.ids.is_empty() {
         return matching_ids(state, filter, after, limit);
     }
     if !filter.names.is_empty() {
         return matching_names(state, filter, after, limit);
     }
-    if let Some((kind, set)) = filter.state.and_then(|kind| Some((kind, state.jobs.timed(kind)?))) {
+    let has_ended = matches!(filter.state, Some(JobStateKind::Dead | JobStateKind::Done));
+    let timed = filter.state.filter(|_| has_ended || order.is_none());
+    if let Some(set) = timed.and_then(|kind| state.jobs.timed(kind)) {
         let row = |(at, id): &(Timestamp, JobId)| (Cursor(at.0, id.0), state.jobs.slot(*id), LOOKED_UP);
         let from = (Timestamp(after.0), JobId(after.1));
-        return match (kind, after == Cursor::default()) {
-            (JobStateKind::Dead | JobStateKind::Done, true) => page_of(state, filter, set.iter().rev().map(row), limit),
-            (JobStateKind::Dead | JobStateKind::Done, false) => {
-                page_of(state, filter, set.range(..=from).rev().map(row), limit)
-            }
-            (_, _) => page_of(state, filter, set.range(from..).map(row), limit),
+        return match (has_ended && order != Some(Order::Oldest), after == Cursor::default()) {
+            (true, true) => page_of(state, filter, set.iter().rev().map(row), limit),
+            (true, false) => page_of(state, filter, set.range(..=from).rev().map(row), limit),
+            (false, _) => page_of(state, filter, set.range(from..).map(row), limit),
         };
     }
-    match (&filter.queue, filter.state) {
-        (Some(name), Some(JobStateKind::Ready)) => matching_ready(state, filter, name, after, limit),
-        (Some(_) | None, _) => {
+    match (&filter.queue, filter.state, order) {
+        (Some(name), Some(JobStateKind::Ready), None) => matching_ready(state, filter, name, after, limit),
+        (.., Some(Order::Oldest)) => {
+            let rows = state.jobs.oldest_from(JobId(after.0));
+            page_of(state, filter, rows.map(|(id, slot)| (Cursor(id.0, 0), Some(slot), STEP * 4)), limit)
+        }
+        (..) => {
             let from = if after == Cursor::default() { JobId(u64::MAX) } else { JobId(after.0) };
             let rows = state.jobs.newest_from(from).map(|(id, slot)| (Cursor(id.0, 0), Some(slot), STEP * 4));
             page_of(state, filter, rows, limit)
@@ -327,7 +371,7 @@ pub(super) fn matching(
 }
 
 /// Each job once, by age. The cursor holds a job's number.
-fn matching_ids(state: &State, filter: Scoped<'_>, after: Cursor, limit: usize) -> (Vec<Slot>, Option<Cursor>) {
+fn matching_ids(state: &State, filter: Scoped<'_>, after: Cursor, limit: usize) -> Page {
     let mut ids: Vec<JobId> = filter.ids.iter().copied().filter(|id| id.0 >= after.0).collect();
     ids.sort_unstable();
     ids.dedup();
@@ -336,7 +380,7 @@ fn matching_ids(state: &State, filter: Scoped<'_>, after: Cursor, limit: usize) 
 }
 
 /// Each name once, its jobs by age. The cursor holds the name's index and the job's number.
-fn matching_names(state: &State, filter: Scoped<'_>, after: Cursor, limit: usize) -> (Vec<Slot>, Option<Cursor>) {
+fn matching_names(state: &State, filter: Scoped<'_>, after: Cursor, limit: usize) -> Page {
     let mut names: Vec<&[u8]> = filter.names.iter().map(AsRef::as_ref).collect();
     names.sort_unstable();
     names.dedup();
@@ -351,14 +395,8 @@ fn matching_names(state: &State, filter: Scoped<'_>, after: Cursor, limit: usize
     page_of(state, filter, rows, limit)
 }
 
-fn matching_ready(
-    state: &State,
-    filter: Scoped<'_>,
-    name: &[u8],
-    after: Cursor,
-    limit: usize,
-) -> (Vec<Slot>, Option<Cursor>) {
-    let Some(queue) = state.queues.named(name).and_then(|id| state.queues.at(id)) else { return (Vec::new(), None) };
+fn matching_ready(state: &State, filter: Scoped<'_>, name: &[u8], after: Cursor, limit: usize) -> Page {
+    let Some(queue) = state.queues.named(name).and_then(|id| state.queues.at(id)) else { return Page::default() };
     // The cursor names the last sort key seen. A `cycle` queue does not use the key's lane, and a `work` queue does not
     // use its minor part; the second half of the cursor holds the one in use.
     let is_cycle = queue.image().kind == QueueKind::Cycle;
@@ -385,35 +423,50 @@ fn page_of(
     filter: Scoped<'_>,
     rows: impl Iterator<Item = (Cursor, Option<Slot>, u64)>,
     limit: usize,
-) -> (Vec<Slot>, Option<Cursor>) {
-    let (mut page, mut left) = (Vec::new(), limit as u64 * WORK_PER_ROW);
+) -> Page {
+    let (mut page, mut left) = (Page::default(), limit as u64 * WORK_PER_ROW);
     for (cursor, slot, cost) in rows {
-        if page.len() >= limit || left == 0 {
-            return (page, Some(cursor));
+        let loads_much = page.stored_bytes >= LOADED_BYTES_MAX || page.missing.len() >= LOADED_MAX;
+        if page.slots.len() >= limit || left == 0 || loads_much {
+            page.next = Some(cursor);
+            return page;
         }
-        let (matches, test_cost) = slot.map_or((false, 0), |slot| matches(state, filter, slot));
+        let job = slot.and_then(|slot| state.jobs.at(slot));
+        let (matches, test_cost) = job.map_or((Some(false), 0), |job| matches(state, filter, job));
         state.work.spend(cost + test_cost);
         left = left.saturating_sub(cost + test_cost);
-        if matches {
-            page.extend(slot);
+        if matches != Some(false)
+            && let Some((id, stored)) = job.and_then(|job| Some((job.id, job.payload.stored()?)))
+        {
+            page.stored_bytes += u64::from(stored.len);
+            page.missing.extend(matches.is_none().then_some((id, stored)));
+        }
+        if matches == Some(true) {
+            page.slots.extend(slot);
         }
     }
-    (page, None)
+    page
 }
 
-/// Whether a job matches in everything but its name, and the cost of the test.
-fn matches(state: &State, filter: Scoped<'_>, slot: Slot) -> (bool, u64) {
-    let Some(job) = state.jobs.at(slot) else { return (false, 0) };
+/// Whether a job matches in everything but its name, and the cost of the test. `None`: its body decides, and is not in
+/// memory.
+fn matches(state: &State, filter: Scoped<'_>, job: &Job) -> (Option<bool>, u64) {
     let in_queue = |name: &Bytes| state.queues.named(name) == Some(job.queue);
     let may_match = filter.state.is_none_or(|state| job.state.kind() == state)
         && filter.queue.as_ref().is_none_or(in_queue)
         && filter.protocol.is_none_or(|protocol| job.protocol == protocol)
         && filter.scope.has_job(state, job);
     if !may_match || filter.conditions.is_empty() {
-        return (may_match, 0);
+        return (Some(may_match), 0);
     }
     let queue = state.queues.at(job.queue).map_or(&[][..], |queue| &queue.image().name);
-    let holds = |condition: &Condition| condition.holds((job, queue), state.skew_ms, state.reader.as_deref());
-    let hold = filter.conditions.iter().all(holds);
-    (hold, TEST + job.body().len() as u64 / TEST_BYTES)
+    let batch = job.member().and_then(|member| state.batches.at(member.batch)).map(|batch| &batch.name[..]);
+    let subject = Subject { job, queue, batch };
+    let is_here = job.payload.stored().is_none();
+    let can_tell = |condition: &&Condition| is_here || !condition.reads_body();
+    let holds = |condition: &Condition| condition.holds(subject, state.skew_ms, state.reader.as_deref());
+    let hold = filter.conditions.iter().filter(can_tell).all(holds);
+    let tells_all = filter.conditions.iter().all(|condition| can_tell(&condition));
+    let body_bytes = if is_here { job.body().len() as u64 } else { 0 };
+    ((tells_all || !hold).then_some(hold), TEST + body_bytes / TEST_BYTES)
 }

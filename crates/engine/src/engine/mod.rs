@@ -21,6 +21,7 @@ mod failures;
 mod flush;
 mod leases;
 mod list;
+mod memory;
 mod part;
 mod place;
 mod push;

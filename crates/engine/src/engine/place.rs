@@ -65,7 +65,8 @@ fn show(state: &mut State, slot: Slot, is_there: bool) {
     let Some(queue) = state.queues.at(job.queue).map(|queue| &queue.image().name) else { return };
     let (at, now) = (state.now.shifted(state.skew_ms), is_there.then(|| job.state.kind()));
     let change = |body| JobChange { job: job.id, queue: queue.clone(), protocol: job.protocol, now, at, body };
-    state.watchers.note_job(queue, job.body(), change);
+    let body = job.payload.stored().is_none().then(|| job.body());
+    state.watchers.note_job(queue, body, change);
 }
 
 fn enter(state: &mut State, slot: Slot) {

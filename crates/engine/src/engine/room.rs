@@ -64,7 +64,11 @@ pub(super) fn check_room_for(state: &State, body_bytes: usize) -> Result<(), Ref
 pub(super) fn check_bytes_for(state: &State, bytes: u64, less: u64) -> Result<(), Refusal> {
     let (held, limit) = (state.bytes(), state.limits.jobs_bytes_max);
     let stays = held.saturating_sub(state.jobs.dead_bytes()).saturating_sub(less);
-    if stays.saturating_add(bytes) > limit { Err(Capacity::JobBytes.exceeded(held, limit)) } else { Ok(()) }
+    if stays.saturating_add(bytes) > limit {
+        return Err(Capacity::JobBytes.exceeded(held, limit));
+    }
+    let (resident, limit) = (state.resident_bytes(), state.limits.memory_max);
+    if resident.saturating_add(bytes) > limit { Err(Capacity::JobBytes.exceeded(resident, limit)) } else { Ok(()) }
 }
 
 /// Drops the oldest dead jobs to make room for a new job, at most one page of them. A queue that is not known may be

@@ -5,7 +5,7 @@ use super::state::State;
 use crate::clients::{Client, Served, TakesFrom};
 use crate::ids::{ClientId, Protocol, Timestamp};
 use crate::jobs::JobStateKind;
-use crate::queues::{Consumers, Queue, Queues};
+use crate::queues::{Consumers, Queue, Queues, WaitsAs};
 use crate::work::STEP;
 
 /// How long a client serves the queues of its last take, if it neither waits nor works.
@@ -65,6 +65,13 @@ pub(super) fn workers(state: &State, queue: &Queue, scope: Option<Protocol>) -> 
     let sees = |it: &&Consumers| scope.is_none() || it.protocol().is_none() || it.protocol() == scope;
     let taking = queue.consumers().filter(sees).map(|consumers| taking(state, queue, consumers).count());
     queue.workers_of(scope).saturating_add(u32::try_from(taking.sum::<usize>()).unwrap_or(u32::MAX))
+}
+
+/// How many of the clients that serve a queue and see the jobs of one protocol, or all, wait there.
+pub(super) fn waiting(queue: &Queue, scope: Option<Protocol>) -> u32 {
+    let sees = |it: &&Consumers| scope.is_none() || it.protocol().is_none() || it.protocol() == scope;
+    let count = |it: &Consumers| it.waiting(WaitsAs::Taker).len() + it.waiting(WaitsAs::Sleeper).len();
+    u32::try_from(queue.consumers().filter(sees).map(count).sum::<usize>()).unwrap_or(u32::MAX)
 }
 
 /// Whether any of these clients serves their queue.

@@ -23,6 +23,7 @@ use crate::on_dead::OnDead;
 use crate::queues::Queues;
 use crate::refusal::{Capacity, Refusal};
 use crate::request::NewJob;
+use crate::residency::Residency;
 use crate::schedules::Schedules;
 use crate::starved::Starved;
 use crate::timers::Timers;
@@ -37,6 +38,7 @@ pub(super) struct State {
     /// The wall clock minus `now`.
     pub(super) skew_ms: i64,
     pub(super) jobs: Jobs,
+    pub(super) residency: Residency,
     pub(super) queues: Queues,
     pub(super) clients: Clients,
     pub(super) workers: Workers,
@@ -68,6 +70,7 @@ impl State {
             now: Timestamp(0),
             skew_ms: 0,
             jobs: Jobs::new(seed),
+            residency: Residency::default(),
             queues: Queues::new(seed),
             clients: Clients::new(seed),
             workers: Workers::new(seed),
@@ -102,6 +105,11 @@ impl State {
     /// Bytes counted for jobs, schedules and batches.
     pub(super) const fn bytes(&self) -> u64 {
         self.jobs.bytes() + self.schedules.bytes() + self.batches.bytes()
+    }
+
+    /// The part of these bytes that is in memory.
+    pub(super) const fn resident_bytes(&self) -> u64 {
+        self.jobs.resident_bytes() + self.schedules.bytes() + self.batches.bytes()
     }
 
     /// The waits of clients.

@@ -1,9 +1,10 @@
 //! Jobs. [`Jobs`] owns all of them with every index that depends on a job alone.
 //!
-//! Reading order: `job`, `state`, `extra`, `payload` (the data) · `table` (the owner) · its parts: `slab` (memory),
-//! `by_state`, `keys`, `names`, `timed`, `holders`, `counts` (indexes), `numbered` (a map by job number).
+//! Reading order: `job`, `state`, `extra`, `payload`, `stored` (the data) · `table` (the owner) · its parts: `slab` (memory),
+//! `bodies`, `by_state`, `keys`, `names`, `timed`, `holders`, `counts` (indexes), `numbered` (a map by job number).
 
 mod attempts;
+mod bodies;
 mod by_state;
 mod counts;
 mod extra;
@@ -16,6 +17,7 @@ mod numbered;
 mod payload;
 mod slab;
 mod state;
+mod stored;
 mod table;
 mod timed;
 
@@ -27,4 +29,5 @@ pub use numbered::Numbered;
 pub use payload::Payload;
 pub(crate) use slab::Slot;
 pub use state::*;
+pub use stored::Stored;
 pub(crate) use table::Jobs;

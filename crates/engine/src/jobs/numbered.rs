@@ -4,7 +4,6 @@
 //! become sparse moves to a tree, and so does an old page far behind the others: a job that outlives a thousand others
 //! must not keep their places.
 
-use std::cmp::Reverse;
 use std::collections::{BTreeMap, VecDeque};
 
 use crate::ids::JobId;
@@ -129,17 +128,23 @@ impl<T: Copy + PartialEq> Numbered<T> {
             let values = page.values.iter().take(if first > id.0 { 0 } else { Self::PAGE });
             values.enumerate().rev().map(move |(at, value)| (first + at as u64, *value))
         });
-        let mut dense = dense.filter(move |(number, value)| *number <= id.0 && *value != none).peekable();
-        let mut sparse = self.sparse.range(..=id.0).rev().map(|(number, value)| (*number, *value)).peekable();
-        let next = move || {
-            let first = |entry: Option<&(u64, T)>| entry.map(|(number, _)| Reverse(*number));
-            match (first(dense.peek()), first(sparse.peek())) {
-                (Some(one), Some(other)) if other < one => sparse.next(),
-                (Some(_), _) => dense.next(),
-                (None, _) => sparse.next(),
-            }
-        };
-        std::iter::from_fn(next).map(|(number, value)| (JobId(number), value))
+        let dense = dense.filter(move |(number, value)| *number <= id.0 && *value != none);
+        let sparse = self.sparse.range(..=id.0).rev().map(|(number, value)| (*number, *value));
+        merged(dense, sparse, |one, other| one > other)
+    }
+
+    /// The values of jobs from this number on, those of lower numbers first.
+    pub fn up_from(&self, id: JobId) -> impl Iterator<Item = (JobId, T)> {
+        let (none, size) = (self.none, Self::PAGE as u64);
+        let pages = self.pages.iter().enumerate().filter_map(|(index, page)| Some((index, page.as_ref()?)));
+        let dense = pages.flat_map(move |(index, page)| {
+            let first = (self.first + index as u64) * size;
+            // Of a page below the number, nothing is looked at.
+            let below = usize::try_from(id.0.saturating_sub(first)).unwrap_or(Self::PAGE);
+            page.values.iter().enumerate().skip(below).map(move |(at, value)| (first + at as u64, *value))
+        });
+        let sparse = self.sparse.range(id.0..).map(|(number, value)| (*number, *value));
+        merged(dense.filter(move |(_, value)| *value != none), sparse, |one, other| one < other)
     }
 
     /// Begins a new page. The page before it is now complete, and stays only if it is full enough.
@@ -186,6 +191,21 @@ impl<T: Copy + PartialEq> Numbered<T> {
     }
 }
 
+/// Two rows of numbers as one, in the order that both have.
+fn merged<T>(
+    one: impl Iterator<Item = (u64, T)>,
+    other: impl Iterator<Item = (u64, T)>,
+    is_before: fn(u64, u64) -> bool,
+) -> impl Iterator<Item = (JobId, T)> {
+    let (mut one, mut other) = (one.peekable(), other.peekable());
+    let next = move || match (one.peek(), other.peek()) {
+        (Some((first, _)), Some((second, _))) if is_before(*second, *first) => other.next(),
+        (Some(_), _) => one.next(),
+        (None, _) => other.next(),
+    };
+    std::iter::from_fn(next).map(|(number, value)| (JobId(number), value))
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::HashMap as Oracle;
@@ -221,8 +241,12 @@ mod tests {
                 let mut expected: Vec<_> = oracle.iter().filter(|(id, _)| **id <= from).collect();
                 expected.sort_unstable_by_key(|(id, _)| std::cmp::Reverse(**id));
                 let found: Vec<_> = map.down_from(JobId(from)).collect();
-                let expected: Vec<_> = expected.into_iter().map(|(id, value)| (JobId(*id), *value)).collect();
-                assert_eq!(found, expected, "seed {seed}, from {from}");
+                let plain = |(id, value): (&u64, &u64)| (JobId(*id), *value);
+                let expected: Vec<_> = expected.into_iter().map(plain).collect();
+                assert_eq!(found, expected, "seed {seed}, down from {from}");
+                let mut expected: Vec<_> = oracle.iter().filter(|(id, _)| **id >= from).map(plain).collect();
+                expected.sort_unstable();
+                assert_eq!(map.up_from(JobId(from)).collect::<Vec<_>>(), expected, "seed {seed}, up from {from}");
             }
             for id in 0..=born + 1 {
                 assert_eq!(map.get(JobId(id)), oracle.get(&id).copied(), "seed {seed}, {id}");

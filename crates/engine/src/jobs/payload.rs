@@ -2,12 +2,15 @@
 //!
 //! Most are small, and a queue may hold millions: all three share one allocation of exactly their size. A name that
 //! occurs in the body (FWP's does) is not stored twice. A large body is never copied: it shares memory with the buffer
-//! in which it arrived, and with every reader.
+//! in which it arrived, and with every reader. A body that is not needed soon can be kept elsewhere: then its place is
+//! here ([`Stored`]).
 
 use std::fmt;
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
+
+use super::stored::{self, Stored};
 
 /// An optional key, a name, which may be empty, and a body.
 ///
@@ -32,7 +35,7 @@ struct Parts {
 
 #[derive(Clone)]
 enum Form {
-    /// A [`Head`], then the key, the name unless it is in the body, the body.
+    /// A [`Head`], then the key, the name unless it is in the body, the body. Or a [`stored::Head`], the key, the name.
     Small(Box<[u8]>),
     Large(Box<Large>),
 }
@@ -102,7 +105,7 @@ impl Payload {
 
     fn small(key: Option<&[u8]>, name: &[u8], body: &[u8]) -> Option<Self> {
         let prefix = key.map_or(Some(0), |key| u8::try_from(key.len() + 1).ok());
-        let prefix = prefix.filter(|_| body.len() <= Self::COPY_MAX)?;
+        let prefix = prefix.filter(|prefix| *prefix != stored::MARK && body.len() <= Self::COPY_MAX)?;
         let (key, name_bytes) = (key.unwrap_or_default(), u8::try_from(name.len()).ok()?);
         if name.is_empty() {
             return Some(Self(Form::Small([&[prefix, 0], key, body].concat().into())));
@@ -121,10 +124,13 @@ impl Payload {
     #[must_use]
     pub fn key(&self) -> Option<&[u8]> {
         match &self.0 {
-            Form::Small(bytes) => {
-                let head = Head::read(bytes);
-                bytes.get(head.len()..)?.get(..usize::from(head.key?))
-            }
+            Form::Small(bytes) => match stored::Head::read(bytes) {
+                Some(head) => head.key(bytes),
+                None => {
+                    let head = Head::read(bytes);
+                    bytes.get(head.len()..)?.get(..usize::from(head.key?))
+                }
+            },
             Form::Large(large) => large.key.as_deref(),
         }
     }
@@ -133,7 +139,10 @@ impl Payload {
     #[must_use]
     pub fn has_key(&self) -> bool {
         match &self.0 {
-            Form::Small(bytes) => bytes.first().is_some_and(|prefix| *prefix > 0),
+            Form::Small(bytes) => match stored::Head::read(bytes) {
+                Some(head) => head.has_key(),
+                None => bytes.first().is_some_and(|prefix| *prefix > 0),
+            },
             Form::Large(large) => large.key.is_some(),
         }
     }
@@ -143,6 +152,9 @@ impl Payload {
     pub fn name(&self) -> &[u8] {
         match &self.0 {
             Form::Small(bytes) => {
+                if let Some(head) = stored::Head::read(bytes) {
+                    return head.name(bytes);
+                }
                 let head = Head::read(bytes);
                 let inside = if head.at == Head::APART { 0 } else { usize::from(head.at) };
                 let begin = head.body_at() - head.name_bytes() + inside;
@@ -152,10 +164,13 @@ impl Payload {
         }
     }
 
-    /// The producer's own bytes, verbatim.
+    /// The producer's own bytes, verbatim. Empty while they are stored elsewhere: whoever may meet such a payload asks
+    /// [`Payload::stored`] first.
     #[must_use]
     pub fn body(&self) -> &[u8] {
+        debug_assert_eq!(self.stored(), None, "the body of {self:?} is not in memory");
         match &self.0 {
+            Form::Small(bytes) if bytes.first() == Some(&stored::MARK) => &[],
             Form::Small(bytes) => bytes.get(Head::read(bytes).body_at()..).unwrap_or_default(),
             Form::Large(large) => &large.body,
         }
@@ -179,13 +194,40 @@ impl Payload {
     /// The same name and body without a key.
     #[must_use]
     pub fn without_key(&self) -> Self {
-        Self::new(None, self.name(), &self.share_body())
+        match self.stored().and_then(|body| stored::Head::write(None, self.name(), body)) {
+            Some(bytes) => Self(Form::Small(bytes)),
+            None => Self::new(None, self.name(), &self.share_body()),
+        }
     }
 
-    /// Bytes of all three, including a name that is stored in the body.
+    /// Where the body is, if it is not in memory.
+    #[must_use]
+    pub fn stored(&self) -> Option<Stored> {
+        match &self.0 {
+            Form::Small(bytes) => stored::Head::read(bytes).map(|head| head.body),
+            Form::Large(_) => None,
+        }
+    }
+
+    /// The same key and name, with the body elsewhere. `None`: the key or the name is too long.
+    #[must_use]
+    pub fn with_stored(&self, body: Stored) -> Option<Self> {
+        stored::Head::write(self.key(), self.name(), body).map(|bytes| Self(Form::Small(bytes)))
+    }
+
+    /// Bytes of the body, wherever it is.
+    #[must_use]
+    pub fn body_len(&self) -> usize {
+        self.stored().map_or_else(|| self.body().len(), |stored| stored.len as usize)
+    }
+
+    /// Bytes of all three, including a name that is stored in the body, and a body that is stored elsewhere.
     pub(crate) fn len(&self) -> usize {
         match &self.0 {
             Form::Small(bytes) => {
+                if let Some(stored) = self.stored() {
+                    return self.key().map_or(0, <[u8]>::len) + self.name().len() + stored.len as usize;
+                }
                 let head = Head::read(bytes);
                 bytes.len() - head.len() - head.name_bytes() + usize::from(head.name)
             }
@@ -209,14 +251,24 @@ impl From<Payload> for Parts {
 
 impl PartialEq for Payload {
     fn eq(&self, other: &Self) -> bool {
-        (self.key(), self.name(), self.body()) == (other.key(), other.name(), other.body())
+        let same_body = match (self.stored(), other.stored()) {
+            (None, None) => self.body() == other.body(),
+            (Some(one), Some(other)) => (one.len, one.sum) == (other.len, other.sum),
+            (Some(stored), None) => stored.is(other.body()),
+            (None, Some(stored)) => stored.is(self.body()),
+        };
+        same_body && (self.key(), self.name()) == (other.key(), other.name())
     }
 }
 
 impl fmt::Debug for Payload {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let text = |bytes: &[u8]| format!("\"{}\"", bytes.escape_ascii());
-        write!(f, "{{ key: {:?}, name: {}, body: {} }}", self.key().map(text), text(self.name()), text(self.body()))
+        write!(f, "{{ key: {:?}, name: {}, ", self.key().map(text), text(self.name()))?;
+        match self.stored() {
+            Some(stored) => write!(f, "{stored:?} }}"),
+            None => write!(f, "body: {} }}", text(self.body())),
+        }
     }
 }
 
@@ -226,7 +278,7 @@ mod tests {
 
     #[test]
     fn a_payload_returns_its_key_name_and_body() {
-        for key_bytes in [None, Some(0), Some(1), Some(36), Some(254), Some(255), Some(256), Some(9_000)] {
+        for key_bytes in [None, Some(0), Some(1), Some(36), Some(253), Some(254), Some(255), Some(256), Some(9_000)] {
             for body_bytes in [0, 1, 100, Payload::COPY_MAX, Payload::COPY_MAX + 1, 100_000] {
                 for name in [&b""[..], b"n", b"bbb", &[b'n'; 255], &[b'n'; 256], &[b'b'; 300]] {
                     let key = key_bytes.map(|n| vec![b'k'; n]);
@@ -239,9 +291,34 @@ mod tests {
                     let other = payload.with_body(&Bytes::from_static(b"x"));
                     assert_eq!(other, Payload::copy(key.as_deref(), name, b"x"));
                     assert_eq!(payload.without_key(), Payload::new(None, name, &body));
+                    let place = Stored::new(7, &body).unwrap();
+                    let stored = payload.with_stored(place).unwrap();
+                    assert_eq!((stored.key(), stored.name(), stored.stored()), (key.as_deref(), name, Some(place)));
+                    assert_eq!(
+                        (stored.has_key(), stored.len(), stored.body_len()),
+                        (key.is_some(), payload.len(), body_bytes)
+                    );
+                    assert_eq!((payload.stored(), &stored), (None, &payload));
+                    assert_eq!(stored.with_body(&body), payload);
+                    assert_eq!(stored.without_key().stored(), Some(place));
+                    assert_eq!(stored.without_key(), payload.without_key());
                 }
             }
         }
+    }
+
+    #[test]
+    fn a_stored_body_is_known_again() {
+        let place = Stored::new(1, b"cat.png").unwrap();
+        assert!(place.is(b"cat.png"));
+        assert!(!place.is(b"dog.png") && !place.is(b"cat.pn") && !place.is(b""));
+        let (stored, other) =
+            (Payload::copy(None, b"", b"cat.png").with_stored(place).unwrap(), Payload::copy(None, b"", b"x"));
+        assert_ne!(stored, other);
+        assert_ne!(other.with_stored(Stored::new(1, b"x").unwrap()).unwrap(), stored);
+        let long = vec![b'k'; 1 << 16];
+        assert!(Payload::copy(Some(&long), b"", b"x").with_stored(place).is_none());
+        assert!(Payload::copy(None, &long, b"x").with_stored(place).is_none());
     }
 
     #[test]

@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 use bytes::Bytes;
 use foldhash::fast::FixedState;
 
+use super::bodies::Bodies;
 use super::by_state::ByState;
 use super::counts::StateCounts;
 use super::extra::{Expiry, Role};
@@ -16,6 +17,7 @@ use super::keys::Keys;
 use super::numbered::Numbered;
 use super::slab::{Slab, Slot};
 use super::state::{JobState, JobStateKind, Lease};
+use super::stored::Stored;
 use crate::ids::{ClientId, JobId, Protocol, QueueId, Timestamp};
 use crate::timers::{Timer, Timers};
 
@@ -28,6 +30,7 @@ pub(crate) struct Jobs {
     keys: Keys,
     by_state: ByState,
     bytes: u64,
+    bodies: Bodies,
 }
 
 impl Jobs {
@@ -39,6 +42,7 @@ impl Jobs {
             keys: Keys::new(hasher.clone()),
             by_state: ByState::new(hasher),
             bytes: 0,
+            bodies: Bodies::default(),
         }
     }
 
@@ -50,6 +54,26 @@ impl Jobs {
 
     pub(crate) const fn bytes(&self) -> u64 {
         self.bytes
+    }
+
+    /// Bytes in memory.
+    pub(crate) const fn resident_bytes(&self) -> u64 {
+        self.bytes - self.bodies.saved_bytes()
+    }
+
+    /// Bytes of bodies in memory.
+    pub(crate) const fn bodies_here(&self) -> u64 {
+        self.bodies.here_bytes()
+    }
+
+    /// Jobs whose bodies are not in memory, and the bytes of these bodies.
+    pub(crate) const fn stored(&self) -> (u64, u64) {
+        self.bodies.stored()
+    }
+
+    /// The places whose bodies no job needs any more.
+    pub(crate) fn take_freed(&mut self) -> Vec<Stored> {
+        self.bodies.take_freed()
     }
 
     pub(crate) const fn dead_bytes(&self) -> u64 {
@@ -85,6 +109,11 @@ impl Jobs {
     /// The jobs up to a number, newest first.
     pub(crate) fn newest_from(&self, id: JobId) -> impl Iterator<Item = (JobId, Slot)> {
         self.by_id.down_from(id)
+    }
+
+    /// The jobs from a number on, oldest first.
+    pub(crate) fn oldest_from(&self, id: JobId) -> impl Iterator<Item = (JobId, Slot)> {
+        self.by_id.up_from(id)
     }
 
     /// The jobs in states of this kind by the time of their state, if such states have a time.
@@ -145,6 +174,7 @@ impl Jobs {
     pub(crate) fn insert(&mut self, mut job: Job, timers: &mut Timers) -> Slot {
         let (id, has_key) = (job.id, job.payload.has_key());
         self.bytes += job.weight_bytes();
+        self.bodies.add(&job.payload);
         let (expires_at, timer) = expiry_of(&job);
         timers.set(expires_at, timer);
         self.by_state.names.insert(&job);
@@ -170,6 +200,7 @@ impl Jobs {
         job.listeners().iter().for_each(|listener| self.by_state.holders.unlisten(job.id, *listener));
         self.by_state.holders.remove_collector(&job);
         self.bytes -= job.weight_bytes();
+        self.bodies.remove(&job.payload);
         timers.cancel(expiry_of(&job).0);
         if self.by_id.is_empty() {
             self.slab.shrink_empty();
@@ -210,7 +241,9 @@ impl Jobs {
     fn change<T>(&mut self, slot: Slot, change: impl FnOnce(&mut Job) -> T) -> Option<T> {
         let job = self.slab.at_mut(slot)?;
         let (before, was_dead, was_kept) = (job.weight_bytes(), job.dead_bytes(), job.uncollected_bytes());
+        let body = (job.payload.stored(), job.payload.body_len());
         let out = change(job);
+        self.bodies.replace(body, &job.payload);
         self.bytes = self.bytes - before + job.weight_bytes();
         self.by_state.dead_bytes = self.by_state.dead_bytes - was_dead + job.dead_bytes();
         self.by_state.uncollected_bytes = self.by_state.uncollected_bytes - was_kept + job.uncollected_bytes();

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use windlass_engine::{
     Backoff, BulkCommand, ClientCommand, ClientId, Command, Condition, Cursor, Event, Filter, JobCommand, JobId,
-    JobRef, JobStateKind, LeaseTerms, Mutation, Notice, OnExpiry, Protocol, Query, QueueKind, RepayTo, Reply,
+    JobRef, JobStateKind, LeaseTerms, Mutation, Notice, OnExpiry, Order, Protocol, Query, QueueKind, RepayTo, Reply,
     Subscription, Timestamp, Watched, WorkerCommand, WorkerState,
 };
 
@@ -84,9 +84,19 @@ fn filters() {
 
 /// Reads a listing with pages of this size.
 fn walk(broker: &mut Broker, filter: &Filter, limit: u32) -> Vec<u64> {
+    walk_by(broker, None, filter, limit)
+}
+
+/// The same in another order.
+fn walk_by(broker: &mut Broker, order: Option<Order>, filter: &Filter, limit: u32) -> Vec<u64> {
     let (mut jobs, mut after) = (Vec::new(), Cursor::default());
     for _ in 0..10_000 {
-        let events = broker.hear(1, Query::Jobs { filter: filter.clone().into(), after, limit });
+        let filter = Box::new(filter.clone());
+        let query = match order {
+            None => Query::Jobs { filter, after, limit },
+            Some(order) => Query::JobsBy { order, filter, after, limit },
+        };
+        let events = broker.hear(1, query);
         let [(_, Event::Reply(_, Reply::Jobs { rows, next, .. }))] = events.as_slice() else { panic!("{events:?}") };
         assert!(rows.len() <= limit as usize);
         jobs.extend(rows.iter().map(|row| row.job.id.0));
@@ -123,6 +133,31 @@ fn pages_show_every_row_once_and_in_order() {
         assert_eq!(walk(&mut broker, &with_names(["even"]), limit), evens, "by name, {limit}");
         let newest_first: Vec<u64> = (1..=180).rev().collect();
         assert_eq!(walk(&mut broker, &all(), limit), newest_first, "all, {limit}");
+        for (filter, rest) in [(in_queue("q", JobStateKind::Ready), 1), (placed(JobStateKind::Scheduled), 2)] {
+            let mut expected = by_three(rest);
+            assert_eq!(walk_by(&mut broker, Some(Order::Oldest), &filter, limit), expected, "oldest, {limit}");
+            expected.reverse();
+            assert_eq!(walk_by(&mut broker, Some(Order::Newest), &filter, limit), expected, "newest, {limit}");
+        }
+    }
+}
+
+#[test]
+fn dead_jobs_are_listed_by_their_end() {
+    let mut broker = Broker::new();
+    for _ in 0..4 {
+        broker.hear(1, push("q").retry(-1, Backoff::None));
+        broker.hear(2, take(["q"]));
+    }
+    for (at, job) in [(1_010, 2), (1_020, 4), (1_030, 1), (1_040, 3)] {
+        broker.now = at;
+        broker.hear(2, fail(job));
+    }
+    for limit in [1, 2, 9] {
+        let dead = placed(JobStateKind::Dead);
+        assert_eq!(walk_by(&mut broker, Some(Order::Oldest), &dead, limit), [2, 4, 1, 3]);
+        assert_eq!(walk_by(&mut broker, Some(Order::Newest), &dead, limit), [3, 1, 4, 2]);
+        assert_eq!(walk(&mut broker, &dead, limit), [3, 1, 4, 2]);
     }
 }
 
@@ -314,6 +349,14 @@ fn workers_are_listed_in_pages_with_what_they_hold() {
     let [row] = rows.as_slice() else { panic!("{rows:?}") };
     assert_eq!((&row.name[..], &row.about[..], row.connections, row.held), (&b"b"[..], &b"about"[..], 2, 1));
     assert_eq!(row.state, WorkerState::Running);
+    assert_eq!((row.waiting, row.jobs.as_slice()), (Some(0), &[(JobId(1), Bytes::from("x"), Timestamp(1_000))][..]));
+    broker.hear(3, take(["x"]).forever());
+    let events = broker.hear(1, list(Cursor(2, 0), 9));
+    let [(_, Event::Reply(_, Reply::Workers { rows, .. }))] = events.as_slice() else { panic!("{events:?}") };
+    assert_eq!(rows[0].waiting, Some(1));
+    let events = broker.hear(1, Query::Queue { queue: "x".into() });
+    let [(_, Event::Reply(_, Reply::Queues { rows, .. }))] = events.as_slice() else { panic!("{events:?}") };
+    assert_eq!((rows[0].workers, rows[0].waiting), (2, Some(1)));
 }
 
 #[test]

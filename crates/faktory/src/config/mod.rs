@@ -198,6 +198,10 @@ impl Protocol for Faktory {
         Some(Settings::new(self.clone(), Timestamp(0)).template(&unit).map_err(|error| error.to_string()))
     }
 
+    fn unit(&self, queue: &str, name: &str, text: &str, at: (Timestamp, i64)) -> Option<Result<NewJob, String>> {
+        Some(Settings::new(self.clone(), Timestamp(0)).unit(queue, name, text, at))
+    }
+
     fn throttles(&self) -> Option<(&'static str, &Throttles)> {
         Some(("faktory.throttles", &self.throttles))
     }

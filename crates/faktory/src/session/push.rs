@@ -78,6 +78,27 @@ impl Settings {
     }
 }
 
+impl Settings {
+    /// The job of a work unit for this queue, which may lack its name and its queue.
+    ///
+    /// # Errors
+    ///
+    /// PUSH would reject the job, or it names another queue.
+    pub fn unit(&self, queue: &str, name: &str, text: &str, at: (Timestamp, i64)) -> Result<NewJob, String> {
+        let [name, quoted] = [name, queue].map(|text| serde_json::Value::from(text).to_string());
+        let rest = text.trim_start().strip_prefix('{').ok_or("a work unit is an object in JSON")?;
+        // Of two members of one name the last one counts.
+        let comma = if rest.trim_start().starts_with('}') { "" } else { "," };
+        let line = Bytes::from(format!(r#"{{"jid":{name},"queue":{quoted}{comma}{rest}"#));
+        let (text, pushed) = (readable(&line), Pushed { wall: at.0, skew_ms: at.1 });
+        let unit = Unit::parse(&text).map_err(|error| error.to_string())?;
+        if unit.queue != queue {
+            return Err(format!("the work unit names the queue {}, not {queue}", unit.queue.escape_debug()));
+        }
+        new_job(self, pushed, &line, &unit).map_err(|error| error.to_string())
+    }
+}
+
 /// The job of a unit, without its name.
 fn asked_for(
     settings: &Settings,

@@ -108,6 +108,7 @@ fn queue(name: &'static str) -> QueueRow {
         places: [0; 7],
         workers: 0,
         oldest_ready_at: None,
+        waiting: None,
     }
 }
 

@@ -54,7 +54,7 @@ listing! {
     params(("batch" = String, Path, description = "Its name")),
     responses((status = 200, body = Batch), (status = 404, body = Problem))
 )]
-pub(super) async fn get(State(app): State<Arc<App>>, Segments(batch): Segments<Name>) -> Outcome<Json<Batch>> {
+pub(crate) async fn get(State(app): State<Arc<App>>, Segments(batch): Segments<Name>) -> Outcome<Json<Batch>> {
     let Reply::Batch(view) = app.ask(Query::Batch { batch: batch.0 }).await? else { return Err(Problem::unexpected()) };
     Ok(Json(Batch::of(&view, &app, app.now())))
 }

@@ -15,7 +15,7 @@ use crate::time::moment_text;
 
 view! {
     /// Everything about a job.
-    JobDetail(view: &JobView, reason: Option<(Why, Option<&QueueRow>)>, attempts: &[windlass_engine::Attempt], app: &App, now: Now) with {
+    JobDetail(view: &JobView, reason: Option<(Why, Option<&QueueRow>)>, kept: (Option<Name>, &[windlass_engine::Attempt]), app: &App, now: Now) with {
         let (mut row, job) = (Job::of(view, app, now), &view.job);
         let extra = job.extra.as_deref();
         if let (Some(shown), Some(failure)) = (&mut row.failure, extra.and_then(|extra| extra.failure.as_deref())) {
@@ -36,6 +36,8 @@ view! {
         body: Option<String> = body,
         /// Its body, if it is not UTF-8 and not longer than 1 MiB.
         body_base64: Option<String> = body_base64,
+        /// Its batch, if it is in one that is known.
+        batch: Option<Name> = kept.0,
         /// Retries after failures: 0 discards the job at its first failure, -1 makes it dead.
         retries: i32 = job.retry.failures_max,
         /// When it is discarded unless it was taken before.
@@ -47,7 +49,7 @@ view! {
         /// Workers lost with it.
         losses: u32 = extra.map_or(0, |extra| extra.losses),
         /// Its last deliveries that did not succeed, oldest first: 25 at most.
-        history: Vec<Attempt> = attempts.iter().map(Attempt::of).collect(),
+        history: Vec<Attempt> = kept.1.iter().map(Attempt::of).collect(),
         /// What its worker last reported.
         progress: Option<Progress> = extra.and_then(|extra| extra.progress.as_ref()).map(Progress::of),
         /// The result of a done job, if it is UTF-8.

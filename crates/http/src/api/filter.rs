@@ -38,6 +38,8 @@ pub(crate) struct Conditions {
     error: Option<String>,
     /// Whose last failure is of this group: `error` of `GET /dead`.
     error_group: Option<String>,
+    /// In this batch, as a job or as one of its callbacks.
+    batch: Option<Name>,
     /// That this worker has, under a lease that outlasts its connections (FWP, HTTP).
     worker: Option<Name>,
     /// That this connection has, under a lease that ends with it (Gearman, EventMQ).
@@ -66,6 +68,11 @@ impl Conditions {
         Self { queue: Some(queue), ..Self::default() }
     }
 
+    /// The jobs of a batch.
+    pub(crate) fn of_batch(batch: Name) -> Self {
+        Self { batch: Some(batch), ..Self::default() }
+    }
+
     /// Of these, those that workers have.
     pub(crate) fn leased(self) -> Self {
         Self { state: Some(State::Leased), ..self }
@@ -74,6 +81,17 @@ impl Conditions {
     /// Of these, those that wait to be taken.
     pub(crate) fn ready(self) -> Self {
         Self { state: Some(State::Ready), ..self }
+    }
+
+    /// The same jobs, if it is known in which order they run.
+    pub(super) fn in_turn(self) -> Outcome<Self> {
+        match (self.state, &self.queue) {
+            (Some(State::Scheduled | State::Retrying), _) | (Some(State::Ready), Some(_)) => Ok(self),
+            (None, Some(_)) => Ok(self.ready()),
+            (..) => Err(Problem::bad_request(
+                "order=next is for the ready jobs of one queue, and for state=scheduled and state=retrying",
+            )),
+        }
     }
 
     /// Whether there is no condition: the filter matches all jobs.
@@ -106,17 +124,17 @@ impl Conditions {
 
     /// The conditions besides those that lead the engine to the jobs, the cheap ones first.
     fn others(self, app: &App) -> Vec<Condition> {
-        let Self { kind, key, name, text, error, error_group, worker, connection, older_than, newer_than, ids, .. } =
-            self;
+        let Self { kind, key, name, text, error, error_group, batch, worker, connection, ids, .. } = self;
         let wall = app.now().wall;
         let since = |period: Period| Timestamp(wall.0.saturating_sub(period.as_ms()));
         let calls = |name: String| Condition::Calls { name: name.into(), or_queue: true };
         let conditions = [
             worker.map(|worker| Condition::HeldBy(worker.0)),
             connection.map(|id| Condition::HeldOn(ClientId(id))),
-            older_than.map(since).map(Condition::ReadyUntil),
-            newer_than.map(since).map(Condition::ReadyFrom),
+            self.older_than.map(since).map(Condition::ReadyUntil),
+            self.newer_than.map(since).map(Condition::ReadyFrom),
             key.map(|key| Condition::Keyed(key.0)),
+            batch.map(|batch| Condition::InBatch(batch.0)),
             // Numbers lead the engine directly to the jobs; then it does not look at names.
             name.filter(|_| ids.is_some()).map(|name| Condition::Named(name.0)),
             text.map(|text| Condition::Body(text.into())),

@@ -7,19 +7,19 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use serde::Serialize;
-use utoipa::ToSchema;
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
 use windlass_engine::{
-    BulkCommand, Cursor, Filter, JobId, JobRef, JobView, LeaseCommand, Mutation, Proof, Query, Reply, Why,
+    BulkCommand, Condition, Cursor, Filter, JobId, JobRef, JobView, LeaseCommand, Mutation, Proof, Query, Reply, Why,
 };
 
 use super::detail::JobDetail;
 use super::filter::Conditions;
-use super::listing::Page;
 use super::pace::Pace;
 use super::views::{Job, state_name};
 use crate::app::App;
 use crate::cursor::CursorText;
+use crate::name::Name;
 use crate::params::{Body, Segments, TwoParams, rows};
 use crate::problem::{Outcome, Problem};
 
@@ -33,23 +33,61 @@ pub(crate) struct JobPage {
     pub(crate) next: Option<CursorText>,
 }
 
+/// Which page of the jobs, in which order.
+#[derive(Debug, Default, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct Which {
+    /// `next` of the page before; nothing for the first one.
+    pub(crate) cursor: Option<CursorText>,
+    /// The most rows, 1 to 1000; 100 if it is left out.
+    pub(crate) limit: Option<u32>,
+    /// The order. If it is left out: what is due next of scheduled and retrying jobs, what runs next of the ready jobs of a
+    /// queue, and the newest of all others.
+    #[param(inline)]
+    pub(crate) order: Option<Order>,
+}
+
+/// An order of jobs. Jobs that are found by `ids` or `name` come oldest first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Order {
+    /// The newest first; of dead and done jobs the last that ended.
+    Newest,
+    /// The oldest first; of dead and done jobs the first that ended.
+    Oldest,
+    /// As they run: the ready jobs of a queue, or the scheduled or retrying ones of all queues.
+    Next,
+}
+
 /// How long the search for one page may take.
 const SEARCH_MAX: Duration = Duration::from_millis(50);
 
 /// Jobs of all queues, protocols and states
-#[utoipa::path(get, path = "/api/v1/jobs", tag = "jobs", operation_id = "list_jobs", params(Conditions, Page), responses(
+#[utoipa::path(get, path = "/api/v1/jobs", tag = "jobs", operation_id = "list_jobs", params(Conditions, Which), responses(
     (status = 200, body = JobPage), (status = 400, body = Problem)
 ))]
 pub(crate) async fn list(
     State(app): State<Arc<App>>,
-    TwoParams(conditions, page): TwoParams<Conditions, Page>,
+    TwoParams(conditions, which): TwoParams<Conditions, Which>,
 ) -> Outcome<Json<JobPage>> {
-    let (rows_max, filter) = (rows(page.limit)?, conditions.filter(&app).await?);
+    let conditions = if which.order == Some(Order::Next) { conditions.in_turn()? } else { conditions };
+    let (rows_max, filter) = (rows(which.limit)?, conditions.filter(&app).await?);
+    let order = match which.order {
+        Some(Order::Newest) => Some(windlass_engine::Order::Newest),
+        Some(Order::Oldest) => Some(windlass_engine::Order::Oldest),
+        Some(Order::Next) | None => None,
+    };
+    let begin = which.cursor.unwrap_or_default().0;
     let mut client = app.client();
-    let (mut views, mut after, pace) = (Vec::new(), Some(page.cursor()), Pace::new(SEARCH_MAX));
-    while let Some(page) = after.take() {
+    let (mut views, mut after, pace) = (Vec::new(), Some(begin), Pace::new(SEARCH_MAX));
+    while let Some(from) = after.take() {
         let limit = rows_max.saturating_sub(u32::try_from(views.len()).unwrap_or(u32::MAX));
-        let query = Query::Jobs { filter: filter.clone().into(), after: page, limit };
+        let filter = Box::new(filter.clone());
+        let query = match order {
+            Some(order) => Query::JobsBy { order, filter, after: from, limit },
+            None => Query::Jobs { filter, after: from, limit },
+        };
         let Reply::Jobs { rows, next } = client.ask(query).await? else { return Err(Problem::unexpected()) };
         (views, after) = ([views, rows].concat(), next);
         if views.len() >= rows_max as usize || !pace.goes_on().await {
@@ -81,11 +119,27 @@ pub(crate) async fn get(State(app): State<Arc<App>>, Segments(id): Segments<u64>
         Some(Reply::Queues { rows, .. }) => rows.first(),
         _ => None,
     };
+    let batch = batch_of(&app, &view).await;
     let attempts = match app.ask(Query::Attempts(JobRef::Id(JobId(id)))).await {
         Ok(Reply::Attempts(attempts)) => attempts,
         Ok(_) | Err(_) => Vec::new(),
     };
-    Ok(Json(JobDetail::of(&view, why.map(|why| (why, queue)), &attempts, &app, app.now())))
+    Ok(Json(JobDetail::of(&view, why.map(|why| (why, queue)), (batch, &attempts), &app, app.now())))
+}
+
+/// The name of a job's batch. A batch that is forgotten has none.
+async fn batch_of(app: &App, view: &JobView) -> Option<Name> {
+    let member = view.job.extra.as_deref()?.member?;
+    let batches = Query::Batches { after: Cursor(member.batch.0, 0), limit: 1 };
+    let Ok(Reply::Batches { rows, .. }) = app.ask(batches).await else { return None };
+    // The first batch from that number on: its own one, or a later one.
+    let name = rows.into_iter().next()?.name;
+    let conditions = vec![Condition::InBatch(name.clone())];
+    let filter = Box::new(Filter { ids: vec![view.job.id], conditions, ..Filter::default() });
+    let Ok(Reply::Jobs { rows, .. }) = app.ask(Query::Jobs { filter, after: Cursor::default(), limit: 1 }).await else {
+        return None;
+    };
+    (!rows.is_empty()).then_some(Name(name))
 }
 
 /// The bytes of a job's body

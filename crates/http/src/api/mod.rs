@@ -29,6 +29,7 @@ pub(crate) mod trace;
 mod view;
 pub(crate) mod views;
 mod wait;
+mod words;
 pub(crate) mod workers;
 
 use std::sync::Arc;

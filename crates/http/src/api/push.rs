@@ -26,7 +26,7 @@ const RETRIES: i32 = 5;
 const BACKOFF_MS: u32 = 5_000;
 
 /// How the job behaves.
-#[derive(Debug, Deserialize, IntoParams)]
+#[derive(Debug, Default, PartialEq, Eq, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(super) struct Terms {
@@ -50,6 +50,9 @@ pub(super) struct Terms {
     /// How long the job's result can be read after its end.
     #[param(value_type = Option<String>)]
     keep_result: Option<Period>,
+    /// Push a job of this protocol instead, which is `faktory`: the body is a work unit of FWP as `PUSH` has it, which may
+    /// lack `jid` and `queue`. It has all terms itself: no other parameter is allowed.
+    protocol: Option<String>,
 }
 
 /// The new job.
@@ -62,7 +65,7 @@ pub(super) struct PushedJob {
 /// Push a job
 ///
 /// The body of the request is the body of the job, whatever its type. The job's protocol is `http`: workers of other
-/// protocols get it only from bridged queues.
+/// protocols get it only from bridged queues. With `protocol=faktory` it is a job of Faktory's clients.
 #[utoipa::path(post, path = "/api/v1/queues/{queue}/jobs", tag = "work", operation_id = "push_job",
     params(("queue" = String, Path, description = "The queue; an unknown one becomes known"), Terms),
     request_body(content = Body, content_type = "application/octet-stream"),
@@ -81,7 +84,13 @@ pub(super) async fn push(
     if queue.0.is_empty() {
         return Err(Problem::bad_request("a queue must have a name"));
     }
-    let job = terms.job(queue, body, app.now())?;
+    let job = match &terms.protocol {
+        None => terms.job(queue, body, app.now())?,
+        Some(protocol) if (Terms { protocol: Some(protocol.clone()), ..Terms::default() }) == terms => {
+            unit(&app, app.protocol(protocol)?, &queue, &body)?
+        }
+        Some(_) => return Err(Problem::bad_request("with protocol, the body has all terms of the job")),
+    };
     let Reply::Pushed { job, how: Pushed::New, .. } = app.ask(JobCommand::Push(Box::new(job))).await? else {
         return Err(Problem::unexpected());
     };
@@ -89,9 +98,21 @@ pub(super) async fn push(
     Ok((StatusCode::CREATED, location, Json(PushedJob { id: job.0 })).into_response())
 }
 
+/// A job as a client of this protocol pushes it.
+fn unit(app: &App, protocol: Protocol, queue: &Name, body: &[u8]) -> Outcome<NewJob> {
+    let text =
+        |bytes| std::str::from_utf8(bytes).map_err(|_| Problem::bad_request("the body and the queue must be text"));
+    let random = app.daemon.random;
+    let (name, at) = (format!("{:016x}{:08x}", random(), random() >> 32), app.now().with_skew());
+    let (queue, text) = (text(&queue.0)?, text(body)?);
+    let of = app.protocols.iter().find(|it| it.id() == protocol).and_then(|it| it.unit(queue, &name, text, at));
+    let job = of.ok_or_else(|| Problem::bad_request("jobs of this protocol are pushed by its own clients alone"))?;
+    job.map_err(Problem::bad_request)
+}
+
 impl Terms {
     fn job(self, queue: Name, body: bytes::Bytes, now: Now) -> Outcome<NewJob> {
-        let Self { priority, delay, at, expires_in, key, name, retries, keep_result } = self;
+        let Self { priority, delay, at, expires_in, key, name, retries, keep_result, protocol: _ } = self;
         let priority = priority.unwrap_or(Priority::NORMAL.value());
         if !(Priority::MIN.value()..=Priority::MAX.value()).contains(&priority) {
             return Err(Problem::bad_request(format!("priority {priority} is not in 1..=9")));

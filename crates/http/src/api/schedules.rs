@@ -13,6 +13,7 @@ use windlass_engine::{
 use super::listing::{Page, listing};
 use super::push::PushedJob;
 use super::view::view;
+use super::words::words;
 use crate::app::{App, Now};
 use crate::name::Name;
 use crate::params::{Params, Segments};
@@ -36,6 +37,8 @@ view! {
             Recurrence::Zoned(cron, zone) => format!("CRON_TZ={} {cron}", zone.name()),
             Recurrence::Every { interval_ms } => format!("@every {}", Period::from_ms(*interval_ms)),
         },
+        /// The same in words.
+        in_words: String = words(&kept.recurrence),
         /// When it runs next; null if it does not.
         next_at: Option<String> = match kept.recurrence.by_wall() {
             true => moment_text(kept.next_at),

@@ -8,7 +8,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde::Deserialize;
 use utoipa::ToSchema;
 use windlass_engine::{
-    BODY_READ_MAX, Calls, Holder, JobState, JobStateKind, JobView, Priority, Protocol, QueueKind, QueueRow,
+    BODY_READ_MAX, Calls, Holder, JobState, JobStateKind, JobView, Priority, Protocol, QueueKind, QueueRow, Role,
 };
 
 use super::view::view;
@@ -81,6 +81,12 @@ view! {
         ready_at: Option<String> = moment_text(job.ready_at),
         /// Its coalescing key.
         key: Option<Name> = job.key().and_then(Name::of),
+        /// What it is in its batch: a `job`, or the callback `complete` or `success`.
+        batch_role: Option<&'static str> = job.extra.as_deref().and_then(|extra| extra.member).map(|it| match it.role {
+            Role::Job => "job",
+            Role::Complete => "complete",
+            Role::Success => "success",
+        }),
         /// The length of its body.
         body_bytes: usize = job.body().len(),
         /// Its last failure.
@@ -154,8 +160,13 @@ view! {
         states: BTreeMap<&'static str, u64> = counts(&row.places),
         /// Ready jobs by priority, 1 to 9; only those there are.
         ready_by_priority: BTreeMap<u8, u32> = by_priority(&row.ready).filter(|(_, count)| *count > 0).collect(),
-        /// How often a worker has registered for it. Workers that name queues only when they ask for jobs do not count.
+        /// Workers that serve it: registered for it, waiting there, with a job of it in hand, or with one taken from it within
+        /// the last minute. One that has registered twice counts twice.
         workers: u32 = row.workers,
+        /// Of these, those that wait there for a job; null at a daemon of a cluster that does not lead.
+        waiting: Option<u32> = row.waiting,
+        /// Its jobs of the last minute; null of a queue that is not among the 100 with the most traffic.
+        rates: Option<Rates> = app.history.rates(&row.name).map(Rates::of),
         /// When its oldest ready job became ready.
         oldest_ready_at: Option<String> = row.oldest_ready_at.and_then(moment_text),
         /// The age of its oldest ready job.
@@ -166,6 +177,20 @@ view! {
         jobs_max: BTreeMap<u8, u32> = jobs_max.filter_map(|(value, max)| Some((value, max?))).collect(),
         /// The protocol whose jobs have that limit; null if the limit is for all jobs together.
         jobs_max_protocol: Option<&'static str> = row.jobs_max_of.map(|protocol| app.protocol_name(protocol)),
+    }
+}
+
+view! {
+    /// Jobs of a queue, a second.
+    Rates(rates: [f64; 3]) with {
+        let [came, done, failed] = rates;
+    } {
+        /// Pushed.
+        pushed: f64 = came,
+        /// Done.
+        done: f64 = done,
+        /// Failed.
+        failed: f64 = failed,
     }
 }
 

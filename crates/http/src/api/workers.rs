@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
-use windlass_engine::{Query, Reply, WorkerCommand, WorkerRow, WorkerState};
+use windlass_engine::{JobId, Query, Reply, Timestamp, WorkerCommand, WorkerRow, WorkerState};
 
 use super::listing::{Page, listing};
 use super::view::view;
@@ -46,8 +46,24 @@ view! {
         memory_bytes: Option<u64> = row.memory_bytes,
         /// Its open connections.
         connections: u32 = row.connections,
+        /// Of these, those that wait for work; null at a daemon of a cluster that does not lead.
+        waiting: Option<u32> = row.waiting,
         /// Jobs that it has: `GET /jobs?worker=` lists them.
         jobs: u32 = row.held,
+        /// Of these, the oldest 5; none at a daemon of a cluster that does not lead.
+        doing: Vec<WorkersJob> = row.jobs.iter().map(|job| WorkersJob::of(job, now)).collect(),
+    }
+}
+
+view! {
+    /// A job that a worker has.
+    WorkersJob(job: &(JobId, bytes::Bytes, Timestamp), now: Now) {
+        /// Its number.
+        job: u64 = job.0.0,
+        /// Its queue.
+        queue: Name = Name(job.1.clone()),
+        /// Since when the worker has it.
+        since: Option<String> = now.text(job.2),
     }
 }
 
@@ -103,5 +119,10 @@ impl Worker {
     /// Its memory in MiB, for people.
     pub(crate) fn memory_mib(&self) -> Option<u64> {
         self.memory_bytes.map(|bytes| bytes >> 20)
+    }
+
+    /// How many jobs it has beside those that are shown.
+    pub(crate) fn more(&self) -> usize {
+        (self.jobs as usize).saturating_sub(self.doing.len())
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, MetricEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
-use windlass_daemon::figures::{BOUNDS_US, ProtocolTraffic, Snapshot};
+use windlass_daemon::figures::{BOUNDS_US, JobMemory, ProtocolTraffic, Snapshot};
 
 use super::figures::count;
 
@@ -31,6 +31,8 @@ pub(super) fn encode(figures: &Snapshot, encoder: &mut DescriptorEncoder<'_>) ->
         encoder.encode_descriptor("queues_forgotten", help, None, MetricType::Counter)?,
         figures.queues_forgotten,
     )?;
+    encode_loads(&figures.memory, encoder)?;
+    let JobMemory { bytes: (in_memory, memory_max), stored: (stored, stored_bytes), disk_bytes, .. } = figures.memory;
     let (held, most) = figures.buffers_bytes;
     let gauges = [
         ("journal_live_bytes", "Bytes of living records, as of the last checkpoint", Some(figures.live_bytes)),
@@ -38,7 +40,12 @@ pub(super) fn encode(figures: &Snapshot, encoder: &mut DescriptorEncoder<'_>) ->
         ("disk_free_bytes", "Bytes that the disk of the journal has left", figures.free_bytes),
         ("jobs_limit", "The most jobs, all states together", Some(figures.jobs_max)),
         ("queues_limit", "The most queues; beyond it unused ones are forgotten", Some(figures.queues_max)),
-        ("jobs_memory_limit_bytes", "The most that windlass_jobs_memory_bytes may be", figures.jobs_bytes_max),
+        ("jobs_limit_bytes", "The most that windlass_jobs_bytes may be", figures.jobs_bytes_max),
+        ("jobs_memory_bytes", "Bytes of the part of jobs, schedules and batches that is in memory", Some(in_memory)),
+        ("jobs_memory_limit_bytes", "The most that windlass_jobs_memory_bytes may be", Some(memory_max)),
+        ("jobs_stored", "Jobs whose bodies are on the disk only", Some(stored)),
+        ("jobs_stored_bytes", "Bytes of the bodies that are on the disk only", Some(stored_bytes)),
+        ("bodies_bytes", "Bytes of the file of bodies that are not in memory", Some(disk_bytes)),
         ("buffers_bytes", "Bytes of the buffers of all connections", Some(held as u64)),
         ("buffers_limit_bytes", "The most that windlass_buffers_bytes may be", Some(most as u64)),
     ];
@@ -54,6 +61,22 @@ pub(super) fn encode(figures: &Snapshot, encoder: &mut DescriptorEncoder<'_>) ->
         family.encode_family(&[("protocol", *protocol)])?.encode_gauge(&count(*ends_at))?;
     }
     Ok(())
+}
+
+fn encode_loads(memory: &JobMemory, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+    let [loads, waited, failed] = memory.loads;
+    let counters = [
+        ("body_loads", "Bodies that were read back into memory", loads),
+        ("body_loads_waited", "Those of them that a client waited for", waited),
+        ("body_load_failures", "Bodies that could not be read back", failed),
+    ];
+    for (name, help, value) in counters {
+        put_counter(encoder.encode_descriptor(name, help, None, MetricType::Counter)?, value)?;
+    }
+    let help = "The time that reading bodies back has taken";
+    let seconds = Duration::from_micros(memory.load_us).as_secs_f64();
+    let mut time = encoder.encode_descriptor("body_load_seconds", help, None, MetricType::Counter)?;
+    time.encode_counter::<NoLabelSet, f64, u64>(&seconds, None)
 }
 
 fn encode_traffic(figures: &Snapshot, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {

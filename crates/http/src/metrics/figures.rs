@@ -164,6 +164,7 @@ mod tests {
             places: [ready, 0, 0, 0, 0, 0, 0],
             workers: 1,
             oldest_ready_at: Some(Timestamp(u64::from(ready))),
+            waiting: None,
         }
     }
 

@@ -167,7 +167,7 @@ impl Scraped {
             ("connections", "Open connections", count(self.connections)),
             ("workers", "Workers known by name", count(self.workers)),
             ("queues", "Known queues", count(self.queues)),
-            ("jobs_memory_bytes", "Bytes that jobs, schedules and batches count as", count(self.bytes)),
+            ("jobs_bytes", "Bytes that jobs, schedules and batches count as, on the disk too", count(self.bytes)),
             ("resident_memory_bytes", "Resident memory of the process, in whole MiB", count(self.resident_bytes)),
             ("store_failed", "Whether the store does not respond", count(self.store_failed.into())),
             ("start_time_seconds", "When the daemon started, since 1970", started_at),

@@ -90,6 +90,11 @@ async fn limits(app: &App) -> Vec<Concern> {
                 true,
             ));
         }
+        let (in_memory, most) = snapshot.memory.bytes;
+        if nearly(in_memory, most) {
+            let text = format!("Jobs take {} of {} MiB of memory: limits.memory", in_memory >> 20, most >> 20);
+            concerns.push(hint(text, "/queues?sort=ready", true));
+        }
         if let Some(most) = snapshot.jobs_bytes_max.filter(|most| nearly(stats.bytes, *most)) {
             let text = format!("Jobs take {} of {} MiB: limits.jobs_bytes_max", stats.bytes >> 20, most >> 20);
             concerns.push(hint(text, "/queues?sort=ready", true));

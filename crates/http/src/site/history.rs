@@ -1,9 +1,11 @@
-//! The last hour every five seconds, and the last day every minute: what the overview draws. In memory only.
+//! The last hour every five seconds, and the last day every minute: what the overview draws. The same of the queues with
+//! the most traffic, for a shorter time. In memory only.
 
-use std::collections::VecDeque;
-use std::sync::{Mutex, PoisonError};
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use bytes::Bytes;
 use windlass_engine::{FiguresRow, Histogram, JobStateKind, Protocol, Stats, Timestamp, Totals};
 
 use crate::metrics::merged_histogram;
@@ -19,8 +21,15 @@ pub(super) const PROTOCOLS: usize = Protocol::ALL.len();
 /// The shares of jobs whose durations are shown, per thousand.
 const SHARES: [u64; 3] = [500, 950, 990];
 
-const HOUR_POINTS: usize = 720;
-const DAY_POINTS: usize = 1_440;
+/// Points of an hour, and of a day.
+const ALL: Room = Room { fine: 720, coarse: 1_440 };
+/// Points of five minutes, and of two hours.
+const OF_QUEUE: Room = Room { fine: 60, coarse: 120 };
+
+/// Queues that have a history: 22 KiB each.
+pub(super) const QUEUES_MAX: usize = 100;
+/// What a queue's traffic of one reading counts at the next one. After six minutes it counts half.
+const FADES: f64 = 0.99;
 
 /// What happened between two readings, and how things stood at the second one.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -41,16 +50,42 @@ pub(super) struct Point {
     pub(super) ran: [f64; 3],
 }
 
-/// Points of the last hour and the last day.
+/// Points of all jobs, and of some queues.
 #[derive(Debug, Default)]
-pub(crate) struct History(Mutex<Points>);
+pub(crate) struct History {
+    all: Mutex<Points>,
+    queues: Mutex<Queues>,
+}
 
+/// The newest points, every five seconds and every minute.
 #[derive(Debug, Default)]
 struct Points {
-    hour: VecDeque<Point>,
-    day: VecDeque<Point>,
-    /// Points since the last one of the day.
+    fine: VecDeque<Point>,
+    coarse: VecDeque<Point>,
+    /// Points since the last coarse one.
     minute: Vec<Point>,
+}
+
+/// How many points are kept.
+#[derive(Clone, Copy, Debug)]
+struct Room {
+    fine: usize,
+    coarse: usize,
+}
+
+/// The queues with the most traffic.
+#[derive(Debug, Default)]
+struct Queues {
+    /// What all queues had counted at the last reading.
+    counted: HashMap<Bytes, u64>,
+    kept: HashMap<Bytes, Kept>,
+}
+
+#[derive(Debug)]
+struct Kept {
+    last: Reading,
+    points: Points,
+    traffic: f64,
 }
 
 /// Counters at one moment.
@@ -67,19 +102,88 @@ pub(super) struct Reading {
 
 impl History {
     pub(super) fn add(&self, point: Point) {
-        let mut points = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        push(&mut points.hour, point, HOUR_POINTS);
-        points.minute.push(point);
-        if points.minute.len() >= PER_MINUTE {
-            let minute = Point::mean(&std::mem::take(&mut points.minute));
-            push(&mut points.day, minute, DAY_POINTS);
-        }
+        self.all.lock().unwrap_or_else(PoisonError::into_inner).add(point, ALL);
     }
 
     /// The points of the last hour and of the last day.
     pub(super) fn points(&self) -> [Vec<Point>; 2] {
-        let points = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        [&points.hour, &points.day].map(|points| points.iter().copied().collect())
+        self.all.lock().unwrap_or_else(PoisonError::into_inner).shown()
+    }
+
+    fn queues(&self) -> MutexGuard<'_, Queues> {
+        self.queues.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds the figures of all queues at a moment of the wall clock. `backlog` is what is ready and what workers have, of
+    /// queues with a history.
+    pub(super) fn add_queues(&self, at: Timestamp, rows: &[FiguresRow], backlog: &HashMap<Bytes, (u64, u64)>) {
+        self.queues().add(at, rows, backlog);
+    }
+
+    /// The queues that have a history.
+    pub(super) fn names(&self) -> Vec<Bytes> {
+        self.queues().kept.keys().cloned().collect()
+    }
+
+    /// The points of a queue, of the last five minutes and of the last two hours.
+    pub(super) fn of_queue(&self, queue: &[u8]) -> Option<[Vec<Point>; 2]> {
+        self.queues().kept.get(queue).map(|kept| kept.points.shown())
+    }
+
+    /// How many jobs of a queue were pushed, done and failed a second, within the last minute.
+    pub(crate) fn rates(&self, queue: &[u8]) -> Option<[f64; 3]> {
+        let queues = self.queues();
+        let newest: Vec<Point> = queues.kept.get(queue)?.points.fine.iter().take(PER_MINUTE).copied().collect();
+        let mean = Point::mean(&newest);
+        (!newest.is_empty()).then(|| [mean.pushed, mean.all_done(), mean.failed])
+    }
+}
+
+impl Points {
+    fn add(&mut self, point: Point, room: Room) {
+        push(&mut self.fine, point, room.fine);
+        self.minute.push(point);
+        if self.minute.len() >= PER_MINUTE {
+            push(&mut self.coarse, Point::mean(&std::mem::take(&mut self.minute)), room.coarse);
+        }
+    }
+
+    fn shown(&self) -> [Vec<Point>; 2] {
+        [&self.fine, &self.coarse].map(|points| points.iter().copied().collect())
+    }
+}
+
+impl Queues {
+    fn add(&mut self, at: Timestamp, rows: &[FiguresRow], backlog: &HashMap<Bytes, (u64, u64)>) {
+        let before = std::mem::take(&mut self.counted);
+        let mut others = Vec::new();
+        for row in rows {
+            let mut now = Reading::of_queue(at, row);
+            (now.ready, now.leased) = backlog.get(&row.name).copied().unwrap_or_default();
+            let count = now.totals.pushed + now.totals.succeeded + now.totals.failed;
+            // At the first reading nothing is known of what was new.
+            let counted = before.get(&row.name).copied().unwrap_or(if before.is_empty() { count } else { 0 });
+            let new = real(count.saturating_sub(counted));
+            self.counted.insert(row.name.clone(), count);
+            if let Some(kept) = self.kept.get_mut(&row.name) {
+                kept.points.add(now.since(&kept.last), OF_QUEUE);
+                (kept.last, kept.traffic) = (now, kept.traffic.mul_add(FADES, new));
+            } else if new > 0.0 {
+                others.push((new, row.name.clone(), now));
+            }
+        }
+        self.kept.retain(|name, _| self.counted.contains_key(name));
+        others.sort_by(|(one, ..), (other, ..)| other.total_cmp(one));
+        for (traffic, name, last) in others {
+            if self.kept.len() >= QUEUES_MAX {
+                let least = self.kept.iter().min_by(|(_, one), (_, other)| one.traffic.total_cmp(&other.traffic));
+                let Some(least) = least.filter(|(_, kept)| kept.traffic < traffic).map(|(name, _)| name.clone()) else {
+                    break;
+                };
+                self.kept.remove(&least);
+            }
+            self.kept.insert(name, Kept { last, points: Points::default(), traffic });
+        }
     }
 }
 
@@ -103,6 +207,17 @@ impl Reading {
         reading
     }
 
+    /// The figures of one queue, without its backlog.
+    fn of_queue(at: Timestamp, FiguresRow { figures, .. }: &FiguresRow) -> Self {
+        let mut reading = Self { at, waited: figures.waited, ran: figures.ran, ..Self::default() };
+        for (protocol, totals) in &figures.totals {
+            reading.totals = reading.totals.merged(totals, u64::saturating_add);
+            let at = Protocol::ALL.iter().position(|row| row.id == *protocol).unwrap_or(PROTOCOLS);
+            reading.done.get_mut(at).into_iter().for_each(|done| *done += totals.succeeded);
+        }
+        reading
+    }
+
     /// The point between two readings.
     pub(super) fn since(&self, before: &Self) -> Point {
         let seconds = Duration::from_millis(self.at.ms_since(before.at)).max(Duration::from_millis(1)).as_secs_f64();
@@ -120,6 +235,16 @@ impl Reading {
 }
 
 impl Point {
+    /// Jobs of all protocols done, a second.
+    pub(super) fn all_done(&self) -> f64 {
+        self.done.iter().sum()
+    }
+
+    /// Points that each stand for some others, so that there are at most this many.
+    pub(super) fn thinned(points: &[Self], most: usize) -> Vec<Self> {
+        points.chunks(points.len().div_ceil(most).max(1)).map(Self::mean).collect()
+    }
+
     fn mean(points: &[Self]) -> Self {
         let count = real(points.len().max(1) as u64);
         let mean = |part: fn(&Self) -> f64| points.iter().map(part).sum::<f64>() / count;
@@ -155,6 +280,8 @@ pub(super) const fn real(count: u64) -> f64 {
 
 #[cfg(test)]
 mod tests {
+    use windlass_engine::QueueFigures;
+
     use super::*;
 
     #[test]
@@ -181,8 +308,45 @@ mod tests {
             history.add(Point { pushed: 12.0, waited: [real(at); 3], ..Point::default() });
         }
         let [hour, day] = history.points();
-        assert_eq!((hour.len(), day.len()), (HOUR_POINTS, DAY_POINTS));
+        assert_eq!((hour.len(), day.len()), (ALL.fine, ALL.coarse));
+        let thin = Point::thinned(&day, 300);
+        assert_eq!((thin.len(), thin[0].pushed, thin[0].waited[1]), (288, 12.0, 19_991.0));
+        assert_eq!(Point::thinned(&hour[..7], 300), hour[..7]);
         assert_eq!(hour[0].waited[1], 19_999.0, "the newest is first");
         assert_eq!((day[0].pushed, day[0].waited[1]), (12.0, 19_991.0));
+    }
+    #[test]
+    fn the_busiest_queues_have_a_history() {
+        let row = |queue: usize, pushed| {
+            let totals = Totals { pushed, succeeded: pushed / 2, ..Totals::default() };
+            let figures = QueueFigures { totals: vec![(Protocol::GEARMAN, totals)], ..QueueFigures::default() };
+            FiguresRow { name: format!("q{queue}").into(), figures }
+        };
+        let history = History::default();
+        let read = |second: u64, rows: &[FiguresRow]| {
+            let backlog = [(Bytes::from("q7"), (3, 1))].into_iter().collect();
+            history.add_queues(Timestamp(second * 1_000), rows, &backlog);
+        };
+        let pushed = |queue: usize, times: u64| 1_000 + times * queue as u64;
+        let rows = |times| (0..300).map(|queue| row(queue, pushed(queue, times))).collect::<Vec<_>>();
+        read(0, &rows(0));
+        assert!(history.names().is_empty(), "nothing is new");
+        for times in 1..=3 {
+            read(times * 10, &rows(times));
+        }
+        assert_eq!(history.names().len(), QUEUES_MAX);
+        assert_eq!(history.rates(b"q299"), Some([29.9, 14.95, 0.0]));
+        assert!(history.rates(b"q199").is_none() && history.rates(b"q200").is_some());
+        // A queue that becomes busy takes the place of another one.
+        for (second, pushed) in [(40, 5_000), (50, 5_010)] {
+            let mut rows = rows(3);
+            rows[7] = row(7, pushed);
+            read(second, &rows);
+        }
+        assert_eq!((history.names().len(), history.rates(b"q200")), (QUEUES_MAX, None));
+        let [points, _] = history.of_queue(b"q7").unwrap();
+        assert_eq!((points[0].pushed, points[0].ready, points[0].leased), (1.0, 3.0, 1.0));
+        read(60, &rows(3)[..10]);
+        assert_eq!(history.names(), ["q7"], "queues that are gone");
     }
 }

@@ -16,8 +16,7 @@ use windlass_engine::Protocol;
 use super::shell::{Shell, page};
 use crate::api::detail::JobDetail;
 use crate::api::filter::Conditions;
-use crate::api::jobs::{self, JobPage};
-use crate::api::listing::Page;
+use crate::api::jobs::{self, JobPage, Which};
 use crate::api::views::{Job, STATES};
 use crate::app::App;
 use crate::params::{Segments, TwoParams, names};
@@ -27,14 +26,22 @@ use crate::problem::{Outcome, Problem};
 const HEX_BYTES_MAX: usize = 4 << 10;
 const HEX_COLUMNS: usize = 16;
 
+/// Lines of JSON that are shown as folds: a browser shows more of them slowly.
+const LINES_MAX: usize = 5_000;
+
+/// Folds within this many others are closed at first.
+const DEPTH_OPEN: usize = 4;
+
 #[derive(Debug, Template)]
 #[template(path = "jobs.html")]
 struct JobsPage {
     shell: Shell,
     /// The conditions as they were given.
     given: BTreeMap<String, String>,
-    /// The same as a query, without the page.
+    /// The same as a query, without the order and the page.
     query: String,
+    /// The order, as it was given.
+    order: String,
     list: JobPage,
 }
 
@@ -63,8 +70,8 @@ struct Moment {
 #[derive(Debug, Default)]
 struct Shown {
     text: Option<String>,
-    /// As JSON with indents. Numbers and texts are those of the body, letter for letter.
-    json: Option<String>,
+    /// As JSON, in HTML.
+    tree: Option<String>,
     hex: Option<String>,
 }
 
@@ -78,22 +85,28 @@ pub(super) async fn list(
 ) -> Outcome<Html<String>> {
     // A form sends its empty fields, too.
     let given = form_urlencoded::parse(query.as_deref().unwrap_or_default().as_bytes());
-    let known = [names::<Conditions>(), names::<Page>()].concat();
+    let known = [names::<Conditions>(), names::<Which>()].concat();
     let is_asked = |(name, value): &(String, String)| known.contains(name) && !value.is_empty();
     let mut given: BTreeMap<String, String> = given.into_owned().filter(is_asked).collect();
     let asked: Uri = format!("/?{}", encoded(&given)).parse().map_err(Problem::bad_request)?;
-    let TwoParams(conditions, mut which): TwoParams<Conditions, Page> = TwoParams::of(&asked)?;
-    let (begun, limit) = (Instant::now(), which.limit);
-    let list = loop {
-        let list = jobs::list(State(Arc::clone(&app)), TwoParams(conditions.clone(), which)).await?.0;
-        if !list.jobs.is_empty() || list.next.is_none() || begun.elapsed() > SEARCH_MAX {
-            break list;
-        }
-        which = Page { cursor: list.next, limit };
-    };
+    let TwoParams(conditions, which): TwoParams<Conditions, Which> = TwoParams::of(&asked)?;
+    let list = search(&app, &conditions, which).await?;
+    let order = given.remove("order").unwrap_or_default();
     given.retain(|name, _| name != "cursor" && name != "limit");
     let query = encoded(&given);
-    page(&JobsPage { shell, given, query, list })
+    page(&JobsPage { shell, given, query, order, list })
+}
+
+/// A page of jobs, or an empty one if the first job is far away.
+pub(super) async fn search(app: &Arc<App>, conditions: &Conditions, mut which: Which) -> Outcome<JobPage> {
+    let (begun, limit, order) = (Instant::now(), which.limit, which.order);
+    loop {
+        let list = jobs::list(State(Arc::clone(app)), TwoParams(conditions.clone(), which)).await?.0;
+        if !list.jobs.is_empty() || list.next.is_none() || begun.elapsed() > SEARCH_MAX {
+            return Ok(list);
+        }
+        which = Which { cursor: list.next, limit, order };
+    }
 }
 
 fn encoded(pairs: &BTreeMap<String, String>) -> String {
@@ -116,14 +129,30 @@ impl JobsPage {
         encoded(&given)
     }
 
-    /// In which order the jobs come.
-    fn order(&self) -> &'static str {
-        match (self.given("state"), self.given("queue")) {
-            ("scheduled" | "retrying", _) => "what is due next comes first",
-            ("dead" | "done", _) => "the last one comes first",
-            ("ready", queue) if !queue.is_empty() => "in the order in which they run",
-            (_, _) => "the newest first",
-        }
+    /// The orders in which these jobs can come: each with its title, and whether it is the present one.
+    fn orders(&self) -> Vec<(&'static str, &'static str, bool)> {
+        let (state, has_queue) = (self.given("state"), !self.given("queue").is_empty());
+        let next = match state {
+            "scheduled" | "retrying" => Some("due next first"),
+            "" | "ready" if has_queue => Some("next to run first"),
+            _ => None,
+        };
+        let (newest, oldest) = match state {
+            "dead" | "done" => ("last ended first", "first ended first"),
+            _ => ("newest first", "oldest first"),
+        };
+        let first = if next.is_some() && !state.is_empty() { "next" } else { "newest" };
+        let present = if self.order.is_empty() { first } else { self.order.as_str() };
+        let known = [("newest", Some(newest)), ("oldest", Some(oldest)), ("next", next)];
+        known.into_iter().filter_map(|(order, title)| Some((order, title?, order == present))).collect()
+    }
+
+    /// The address of these jobs in an order, from a page on.
+    fn to(&self, order: &str, cursor: &str) -> String {
+        let mut pairs = self.given.clone();
+        let more = [("order", order), ("cursor", cursor)].into_iter().filter(|(_, value)| !value.is_empty());
+        pairs.extend(more.map(|(name, value)| (name.to_owned(), value.to_owned())));
+        encoded(&pairs)
     }
 
     /// The names of all protocols, those that share queues first.
@@ -200,22 +229,19 @@ impl Shown {
     fn of(detail: &JobDetail) -> Self {
         let decoded = detail.body_base64.as_ref().and_then(|text| STANDARD.decode(text).ok());
         let bytes = detail.body.as_deref().map(str::as_bytes).or(decoded.as_deref());
-        Self { text: detail.body.clone(), json: detail.body.as_deref().and_then(indented), hex: bytes.map(hex) }
+        Self { text: detail.body.clone(), tree: detail.body.as_deref().and_then(tree), hex: bytes.map(hex) }
     }
 }
 
-/// JSON with line breaks and indents between its parts, which stay as they are; `None` if it is not JSON.
-fn indented(text: &str) -> Option<String> {
+/// JSON as HTML: folds within each other, whose lines are those of the text, letter for letter. `None` if it is not JSON,
+/// or has too many lines.
+fn tree(text: &str) -> Option<String> {
     serde_json::from_str::<serde::de::IgnoredAny>(text).ok()?;
-    let (mut out, mut depth, mut in_text, mut is_escaped) = (String::new(), 0_usize, false, false);
+    let (mut tree, mut in_text, mut is_escaped) = (Tree::default(), false, false);
     let mut chars = text.chars().peekable();
-    let line = |out: &mut String, depth: usize| {
-        out.push('\n');
-        out.extend(std::iter::repeat_n("  ", depth));
-    };
     while let Some(char) = chars.next() {
         if in_text {
-            out.push(char);
+            tree.push(char);
             in_text = is_escaped || char != '"';
             is_escaped = char == '\\' && !is_escaped;
             continue;
@@ -223,33 +249,70 @@ fn indented(text: &str) -> Option<String> {
         match char {
             ' ' | '\t' | '\r' | '\n' => {}
             '{' | '[' => {
+                tree.push(char);
                 while chars.next_if(|next| next.is_ascii_whitespace()).is_some() {}
-                out.push(char);
                 match chars.next_if(|next| *next == '}' || *next == ']') {
-                    Some(end) => out.push(end),
-                    None => {
-                        depth += 1;
-                        line(&mut out, depth);
-                    }
+                    Some(end) => tree.push(end),
+                    None => tree.open(),
                 }
             }
-            '}' | ']' => {
-                depth = depth.saturating_sub(1);
-                line(&mut out, depth);
-                out.push(char);
-            }
+            '}' | ']' => tree.close(char),
             ',' => {
-                out.push(char);
-                line(&mut out, depth);
+                tree.push(char);
+                tree.end_line();
             }
-            ':' => out.push_str(": "),
+            ':' => tree.line.push_str(": "),
             other => {
                 in_text = other == '"';
-                out.push(other);
+                tree.push(other);
             }
         }
+        if tree.lines > LINES_MAX {
+            return None;
+        }
     }
-    Some(out)
+    tree.end_line();
+    Some(tree.out)
+}
+
+/// Folds as far as they are made.
+#[derive(Debug, Default)]
+struct Tree {
+    out: String,
+    line: String,
+    lines: usize,
+    depth: usize,
+}
+
+impl Tree {
+    fn push(&mut self, char: char) {
+        match char {
+            '<' => self.line.push_str("&lt;"),
+            '&' => self.line.push_str("&amp;"),
+            char => self.line.push(char),
+        }
+    }
+
+    fn end_line(&mut self) {
+        if !self.line.is_empty() {
+            self.lines += 1;
+            let _ = write!(self.out, "<div>{}</div>", std::mem::take(&mut self.line));
+        }
+    }
+
+    fn open(&mut self) {
+        self.lines += 1;
+        let open = if self.depth < DEPTH_OPEN { " open" } else { "" };
+        self.depth += 1;
+        let _ = write!(self.out, "<details{open}><summary>{}</summary>", std::mem::take(&mut self.line));
+    }
+
+    fn close(&mut self, end: char) {
+        self.end_line();
+        self.depth = self.depth.saturating_sub(1);
+        self.out.push_str("</details>");
+        self.line.push(end);
+    }
 }
 
 /// Bytes in lines of offset, hexadecimal, and ASCII.
@@ -278,21 +341,34 @@ mod tests {
     use super::*;
 
     #[test]
-    fn json_is_indented_and_not_rewritten() {
+    fn json_is_folds_and_not_rewritten() {
         let table = [
             (
-                r#"{"a":1.0,"b":[12345678901234567890,"x, \"{y}\""],"c":{},"d":[ ]}"#,
+                r#"{"a":1.0,"b":[12345678901234567890,"x<&, \"{y}\""],"c":{},"d":[ ]}"#,
                 Some(
-                    "{\n  \"a\": 1.0,\n  \"b\": [\n    12345678901234567890,\n    \"x, \\\"{y}\\\"\"\n  ],\n  \"c\": {},\n  \"d\": []\n}",
+                    "<details open><summary>{</summary><div>\"a\": 1.0,</div><details open><summary>\"b\": [</summary>\
+                     <div>12345678901234567890,</div><div>\"x&lt;&amp;, \\\"{y}\\\"\"</div></details><div>],</div>\
+                     <div>\"c\": {},</div><div>\"d\": []</div></details><div>}</div>",
                 ),
             ),
-            (r#" "\\" "#, Some(r#""\\""#)),
+            (r#" "\\" "#, Some(r#"<div>"\\"</div>"#)),
+            (
+                "[[[[[1]]]]]",
+                Some(&*format!(
+                    "{}<details><summary>[</summary><div>1</div></details>{}<div>]</div>",
+                    "<details open><summary>[</summary>".repeat(4),
+                    "<div>]</div></details>".repeat(4)
+                )),
+            ),
             ("[1,]", None),
             ("text", None),
         ];
         for (text, expected) in table {
-            assert_eq!(indented(text).as_deref(), expected, "{text}");
+            assert_eq!(tree(text).as_deref(), expected, "{text}");
         }
+        let long = |lines: usize| format!("[{}1]", "1,".repeat(lines));
+        assert!(tree(&long(4_990)).is_some() && tree(&long(5_000)).is_none());
+        assert!(tree(&"[".repeat(200_000)).is_none(), "too deep to be read");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Pages that are one listing of the API: workers, schedules, batches, throttles, connections.
+//! Pages that are one listing of the API: workers, schedules, batches, throttles, connections; and one batch.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,13 +7,18 @@ use askama::Template;
 use axum::extract::State;
 use axum::response::Html;
 
+use super::jobs::search;
 use super::shell::{Age, Shell, page};
+use crate::api::batches::Batch;
+use crate::api::filter::Conditions;
+use crate::api::jobs::{JobPage, Which};
 use crate::api::listing::Page;
 use crate::api::throttles::Throttled;
 use crate::api::views::Throttle;
 use crate::api::{batches, connections, schedules, throttles, workers};
 use crate::app::App;
-use crate::params::{Known, Params};
+use crate::name::Name;
+use crate::params::{Known, Params, Segments};
 use crate::problem::Outcome;
 
 /// The pages: the listing, its rows, and the template.
@@ -41,6 +46,36 @@ lists! {
     batches: BatchPage, "batches.html";
     throttles: ThrottlePage, "throttles.html";
     connections: ConnectionPage, "connections.html";
+}
+
+#[derive(Debug, Template)]
+#[template(path = "batch.html")]
+struct OneBatch {
+    shell: Shell,
+    batch: Batch,
+    list: JobPage,
+    /// The jobs' condition as a query.
+    query: String,
+}
+
+/// One batch with its jobs.
+pub(super) async fn batch(
+    shell: Shell,
+    State(app): State<Arc<App>>,
+    Segments(name): Segments<Name>,
+    Known(which): Known<Which>,
+) -> Outcome<Html<String>> {
+    let batch = batches::get(State(Arc::clone(&app)), Segments(name.clone())).await?.0;
+    let query = form_urlencoded::Serializer::new(String::new()).append_pair("batch", &name.to_string()).finish();
+    let list = search(&app, &Conditions::of_batch(name), which).await?;
+    page(&OneBatch { shell, batch, list, query })
+}
+
+impl Batch {
+    /// Jobs that have succeeded.
+    const fn done(&self) -> u64 {
+        self.total.saturating_sub(self.pending)
+    }
 }
 
 impl Throttled {

@@ -75,6 +75,7 @@ fn inside() -> Router<Arc<App>> {
         .route("/workers", get(lists::workers))
         .route("/schedules", get(lists::schedules))
         .route("/batches", get(lists::batches))
+        .route("/batches/{batch}", get(lists::batch))
         .route("/throttles", get(lists::throttles))
         .route("/connections", get(lists::connections))
         .route("/assets/windlass.css", get(async || asset("text/css", include_str!("../../assets/windlass.css"))))

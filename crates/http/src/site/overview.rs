@@ -1,6 +1,6 @@
 //! The overview: what needs attention, jobs by state, and figures over time.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use askama::Template;
@@ -8,6 +8,7 @@ use axum::extract::State;
 use axum::response::Html;
 use serde::Deserialize;
 use utoipa::IntoParams;
+use windlass_engine::JobStateKind;
 
 use super::attention::{self, Concern};
 use super::history::{EVERY, Point, Reading, part, real};
@@ -59,6 +60,9 @@ const SPANS: [(Span, &str, &str); 5] = [
 /// Points of five minutes.
 const MINUTES: usize = 60;
 
+/// The most points of a line.
+const POINTS_MAX: usize = 300;
+
 /// The states in the order of a job's life.
 const LIFE: [&str; 6] = ["scheduled", "ready", "leased", "retrying", "dead", "parked"];
 
@@ -91,11 +95,10 @@ pub(super) async fn show(
     Known(which): Known<Which>,
 ) -> Outcome<Html<String>> {
     let [hour, day] = app.history.points();
-    let by_seconds: fn(usize) -> String = |index| ago(index as u64 * EVERY.as_secs());
     let plots = match which.span {
-        Span::Minutes => rates(hour.get(..MINUTES).unwrap_or(&hour), by_seconds),
-        Span::Hour => rates(&hour, by_seconds),
-        Span::Day => rates(&day, |index| ago(index as u64 * 60)),
+        Span::Minutes => rates(hour.get(..MINUTES).unwrap_or(&hour), EVERY.as_secs()),
+        Span::Hour => rates(&hour, EVERY.as_secs()),
+        Span::Day => rates(&day, 60),
         Span::Month => counts(&app, 30).await?,
         Span::Half => counts(&app, history::DAYS_MAX).await?,
     };
@@ -110,6 +113,14 @@ pub(crate) async fn watch(app: Arc<App>) {
     let mut before = None;
     loop {
         if let (Ok(stats), Ok(figures)) = (app.stats().await, app.figures().await) {
+            let mut backlog = HashMap::new();
+            for name in app.history.names() {
+                if let Ok(Some(row)) = app.queue(name.clone()).await {
+                    let [ready, leased] = [JobStateKind::Ready, JobStateKind::Leased].map(|kind| row.jobs(kind).into());
+                    backlog.insert(name, (ready, leased));
+                }
+            }
+            app.history.add_queues(app.now().wall, &figures, &backlog);
             let now = Reading::of(app.now().wall, &stats, &figures);
             if let Some(before) = &before {
                 app.history.add(now.since(before));
@@ -141,7 +152,11 @@ fn ago(seconds: u64) -> String {
     if seconds == 0 { "now".to_owned() } else { format!("{} ago", Age::of_seconds(real(seconds))) }
 }
 
-fn rates(points: &[Point], time: fn(usize) -> String) -> Vec<Plot> {
+/// Plots of points that are this many seconds apart, the newest first.
+pub(super) fn rates(points: &[Point], seconds: u64) -> Vec<Plot> {
+    let thin = Point::thinned(points, POINTS_MAX);
+    let step = seconds * points.len().div_ceil(thin.len().max(1)).max(1) as u64;
+    let (points, time) = (thin.as_slice(), &move |index| ago(index as u64 * step));
     let (count, age) = (
         Look { show: figure, time, stacked: false },
         Look { show: |seconds| Age::of_seconds(seconds).to_string(), time, stacked: false },
@@ -164,6 +179,6 @@ async fn counts(app: &Arc<App>, days: u32) -> Outcome<Vec<Plot>> {
     // The days before the first job are left out.
     let first = days_back.iter().rposition(|day| COUNTS.iter().any(|(_, value)| value(day) > 0.0)).unwrap_or_default();
     let known = days_back.get(..=first).unwrap_or(&days_back);
-    let time: fn(usize) -> String = |index| if index == 0 { "today".to_owned() } else { format!("{index} days ago") };
+    let time = &|index| if index == 0 { "today".to_owned() } else { format!("{index} days ago") };
     Ok(vec![Plot::new("Jobs per day (UTC)", known, &COUNTS, Look { show: figure, time, stacked: false })])
 }

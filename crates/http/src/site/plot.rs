@@ -48,11 +48,11 @@ pub(super) type Series<P> = (&'static str, fn(&P) -> f64);
 
 /// How a plot shows its values.
 #[derive(Clone, Copy)]
-pub(super) struct Look {
+pub(super) struct Look<'a> {
     /// The value for people.
     pub(super) show: fn(f64) -> String,
     /// The time of a point; 0 is the newest.
-    pub(super) time: fn(usize) -> String,
+    pub(super) time: &'a dyn Fn(usize) -> String,
     /// Areas stand one on the other.
     pub(super) stacked: bool,
 }
@@ -66,7 +66,7 @@ struct Heights {
 
 impl Plot {
     /// `points`: the newest first.
-    pub(super) fn new<P>(title: &'static str, points: &[P], series: &[Series<P>], look: Look) -> Self {
+    pub(super) fn new<P>(title: &'static str, points: &[P], series: &[Series<P>], look: Look<'_>) -> Self {
         let places = points.len().max(PLACES_MIN);
         let mut below = vec![0.0; points.len()];
         let mut all = Vec::new();
@@ -106,6 +106,13 @@ impl Plot {
         let labels = [top, top / 2.0, 0.0].map(look.show);
         Self { title, labels, lines, from: (look.time)(places - 1), data }
     }
+}
+
+/// The points of a small line without a scale, the newest value first, in a picture of this size.
+pub(super) fn spark(values: &[f64], (width, height): (f64, f64)) -> String {
+    let top = values.iter().copied().fold(f64::MIN_POSITIVE, f64::max);
+    let step = width / real(values.len().max(PLACES_MIN) - 1);
+    path(values.iter().enumerate().map(|(index, value)| (width - real(index) * step, height - value / top * height)))
 }
 
 fn path(points: impl Iterator<Item = (f64, f64)>) -> String {
@@ -157,7 +164,7 @@ pub(super) fn figure(value: f64) -> String {
 mod tests {
     use super::*;
 
-    const LOOK: Look = Look { show: figure, time: |index| format!("-{index}"), stacked: false };
+    const LOOK: Look<'_> = Look { show: figure, time: &|index| format!("-{index}"), stacked: false };
 
     #[test]
     fn a_line_runs_from_the_right_and_fits() {
@@ -166,6 +173,8 @@ mod tests {
         assert_eq!((plot.labels[0].as_str(), plot.lines[0].now.as_str()), ("10", "8"));
         assert!(plot.lines[0].points.starts_with("720.0,28.0 684.0,140.0 648.0,84.0 "), "{plot:?}");
         assert!(plot.data.contains("\"names\":[\"pushed\"]") && plot.data.contains("\"4\",\"0\",\"8\"]"), "{plot:?}");
+        assert_eq!(spark(&[2.0, 0.0, 4.0], (55.0, 20.0)), "55.0,10.0 50.0,20.0 45.0,0.0 ");
+        assert_eq!(spark(&[0.0], (55.0, 20.0)), "55.0,20.0 ");
         let empty = Plot::new("Jobs", &[], &[("pushed", |it: &f64| *it)], LOOK);
         assert_eq!((empty.labels[0].as_str(), empty.lines[0].points.as_str()), ("1", ""));
         assert_eq!(empty.from, "-11");

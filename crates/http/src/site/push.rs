@@ -1,11 +1,13 @@
 //! A form for a new job, empty or with the body of another one.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use askama::Template;
 use axum::extract::State;
 use axum::response::Html;
 use serde::Deserialize;
+use serde_json::value::RawValue;
 use utoipa::IntoParams;
 
 use super::shell::{Shell, page};
@@ -14,15 +16,29 @@ use crate::app::App;
 use crate::params::{Known, Segments};
 use crate::problem::{Outcome, Problem};
 
+/// Members of a work unit that a new job does not have from an old one, and those that have fields of their own.
+const OWN: [&str; 10] =
+    ["jid", "queue", "created_at", "enqueued_at", "at", "failure", "jobtype", "args", "custom", "priority"];
+
 #[derive(Debug, Deserialize, IntoParams)]
+#[serde(default)]
 pub(super) struct From {
     /// The job whose body is the new one's at first.
     #[param(value_type = Option<u64>)]
     job: Option<u64>,
     /// The queue.
-    #[serde(default)]
     #[param(value_type = Option<String>)]
     queue: String,
+    /// The protocol: `http`, or `faktory`.
+    #[serde(rename = "as")]
+    #[param(value_type = Option<String>, rename = "as")]
+    protocol: String,
+}
+
+impl Default for From {
+    fn default() -> Self {
+        Self { job: None, queue: String::new(), protocol: "http".to_owned() }
+    }
 }
 
 #[derive(Debug, Template)]
@@ -30,19 +46,67 @@ pub(super) struct From {
 struct Push {
     shell: Shell,
     from: Option<u64>,
-    protocol: Option<&'static str>,
+    /// The protocol of that job.
+    origin: &'static str,
+    /// Whether the new job is one of FWP.
+    is_unit: bool,
     queue: String,
     body: String,
+    unit: Unit,
+}
+
+/// A work unit in parts, each as it is written.
+#[derive(Debug, Default)]
+struct Unit {
+    jobtype: String,
+    args: String,
+    custom: String,
+    priority: String,
+    /// All other members, as an object.
+    rest: String,
 }
 
 pub(super) async fn show(shell: Shell, app: State<Arc<App>>, Known(asked): Known<From>) -> Outcome<Html<String>> {
-    let From { job, mut queue } = asked;
-    let (mut protocol, mut body) = (None, String::new());
+    let From { job, mut queue, mut protocol } = asked;
+    let (mut origin, mut body) = ("http", String::new());
     if let Some(id) = job {
         let detail = jobs::get(app, Segments(id)).await?.0;
         queue = detail.job.queue.to_string();
-        protocol = Some(detail.job.protocol).filter(|protocol| *protocol != "http");
+        origin = detail.job.protocol;
+        if origin == "faktory" {
+            origin.clone_into(&mut protocol);
+        }
         body = detail.body.ok_or_else(|| Problem::conflict("the body is no text: a form cannot change it"))?;
     }
-    page(&Push { shell, from: job, protocol, queue, body })
+    let is_unit = protocol == "faktory";
+    let unit = if is_unit { Unit::of(&body).unwrap_or_default() } else { Unit::default() };
+    page(&Push { shell, from: job, origin, is_unit, queue, body, unit })
+}
+
+impl Unit {
+    fn of(body: &str) -> Option<Self> {
+        let mut members: BTreeMap<String, Box<RawValue>> = serde_json::from_str(body).ok()?;
+        let mut text = |name: &str| members.remove(name).map_or_else(String::new, |value| value.get().to_owned());
+        let [jobtype, args, custom, priority] = ["jobtype", "args", "custom", "priority"].map(&mut text);
+        members.retain(|name, _| !OWN.contains(&name.as_str()));
+        let rest = serde_json::to_string(&members).ok()?;
+        Some(Self { jobtype: serde_json::from_str(&jobtype).ok()?, args, custom, priority, rest })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_unit_is_taken_apart_and_not_rewritten() {
+        let body = r#"{"retry":25,"custom":{"a":1.0},"jid":"jid-0001","queue":"q","jobtype":"Ma\u0069l","created_at":"x",
+            "args":[12345678901234567890, "\u00e9"],"reserve_for":60,"priority":7}"#;
+        let unit = Unit::of(body).unwrap();
+        let Unit { jobtype, args, custom, priority, rest } = unit;
+        assert_eq!((jobtype.as_str(), args.as_str()), ("Mail", r#"[12345678901234567890, "\u00e9"]"#));
+        assert_eq!((custom.as_str(), priority.as_str()), (r#"{"a":1.0}"#, "7"));
+        assert_eq!(rest, r#"{"reserve_for":60,"retry":25}"#);
+        assert!(Unit::of("[]").is_none() && Unit::of("{").is_none());
+    }
 }

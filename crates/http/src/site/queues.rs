@@ -11,10 +11,12 @@ use axum::response::{Html, IntoResponse as _, Response};
 use serde::Deserialize;
 use utoipa::IntoParams;
 
-use super::overview::life;
+use super::history::{EVERY, Point, QUEUES_MAX};
+use super::overview::{life, rates};
+use super::plot::{Plot, figure, spark};
 use super::shell::{Age, Shell, page};
 use crate::api::filter::Conditions;
-use crate::api::jobs::{self, JobPage};
+use crate::api::jobs::{self, JobPage, Which};
 use crate::api::listing::Page;
 use crate::api::queues::{self, QueuePage};
 use crate::api::views::Queue;
@@ -31,14 +33,19 @@ const COLLECT_MAX: Duration = Duration::from_millis(300);
 const ROWS: usize = 100;
 
 /// The columns that sort the list: the parameter, and the title.
-const COLUMNS: [(&str, &str); 6] = [
+const COLUMNS: [(&str, &str); 8] = [
     ("name", "Queue"),
     ("ready", "Ready"),
     ("leased", "In hand"),
     ("dead", "Dead"),
+    ("in", "In /s"),
+    ("out", "Out /s"),
     ("oldest", "Oldest"),
     ("workers", "Workers"),
 ];
+
+/// The size of the line that shows what a queue has done.
+const SPARK: (f64, f64) = (96.0, 24.0);
 
 /// Which queues, and in which order.
 #[derive(Debug, Default, Deserialize, IntoParams)]
@@ -60,7 +67,8 @@ pub(super) struct Wanted {
 struct List {
     shell: Shell,
     wanted: Wanted,
-    queues: Vec<Queue>,
+    /// Queues, each with the line of what it has done in five minutes.
+    queues: Vec<(Queue, String)>,
     /// How many match.
     found: usize,
     /// Whether all queues were looked at.
@@ -90,13 +98,21 @@ pub(super) async fn list(
         "leased" => all.sort_by_key(by_count(|it| it.count("leased"))),
         "dead" => all.sort_by_key(by_count(|it| it.count("dead"))),
         "workers" => all.sort_by_key(by_count(|it| it.workers.into())),
+        "in" => all.sort_by(|one, other| other.rate("in").total_cmp(&one.rate("in"))),
+        "out" => all.sort_by(|one, other| other.rate("out").total_cmp(&one.rate("out"))),
         "oldest" => all.sort_by(|one, other| other.oldest_ready_seconds.total_cmp(&one.oldest_ready_seconds)),
         "name" => all.sort_by_cached_key(|it| it.name.to_string()),
         // As they were first used.
         _ => {}
     }
     let found = all.len();
-    let queues = all.into_iter().skip(wanted.page.saturating_mul(ROWS)).take(ROWS).collect();
+    let with_line = |queue: Queue| {
+        let [points, _] = app.history.of_queue(&queue.name.0).unwrap_or_default();
+        let done: Vec<f64> = points.iter().map(Point::all_done).collect();
+        let line = if done.iter().any(|done| *done > 0.0) { spark(&done, SPARK) } else { String::new() };
+        (queue, line)
+    };
+    let queues = all.into_iter().skip(wanted.page.saturating_mul(ROWS)).take(ROWS).map(with_line).collect();
     page(&List { shell, wanted, queues, found, is_complete })
 }
 
@@ -107,6 +123,12 @@ impl List {
         let pairs = [("q", self.wanted.q.as_str()), ("sort", sort), ("page", page.as_str())];
         let given = pairs.into_iter().filter(|(_, value)| !value.is_empty() && *value != "0");
         form_urlencoded::Serializer::new(String::new()).extend_pairs(given).finish()
+    }
+
+    /// Jobs a second, in or out; empty if that is not known.
+    #[expect(clippy::unused_self, reason = "templates reach functions through what they show")]
+    fn rate(&self, queue: &Queue, way: &str) -> String {
+        queue.rates.as_ref().map_or_else(String::new, |_| figure(queue.rate(way)))
     }
 
     /// Jobs that wait for a time.
@@ -134,6 +156,18 @@ struct OneQueue {
     is_next: bool,
     /// The jobs' condition as a query.
     query: String,
+    /// Of the last five minutes, or of two hours; none if the queue has no history.
+    plots: Vec<Plot>,
+    is_long: bool,
+}
+
+/// Which part of a queue's page.
+#[derive(Debug, Default, Deserialize, IntoParams)]
+#[serde(default)]
+pub(super) struct Span {
+    /// `hours`: plots of two hours instead of five minutes.
+    #[param(value_type = Option<String>)]
+    span: String,
 }
 
 /// Jobs of one kind on the page of a queue.
@@ -143,7 +177,8 @@ pub(super) async fn show(
     shell: Shell,
     State(app): State<Arc<App>>,
     Segments(name): Segments<Name>,
-    Known(which): Known<Page>,
+    Known(which): Known<Which>,
+    Known(Span { span }): Known<Span>,
 ) -> Outcome<Response> {
     let queue = match queues::get(State(Arc::clone(&app)), Segments(name.clone())).await {
         Ok(queue) => queue.0,
@@ -152,7 +187,7 @@ pub(super) async fn show(
         Err(problem) => return Err(problem),
     };
     let of = |conditions, which| jobs::list(State(Arc::clone(&app)), TwoParams(conditions, which));
-    let first = || Page { cursor: None, limit: Some(FEW) };
+    let first = || Which { limit: Some(FEW), ..Which::default() };
     let running = of(Conditions::of_queue(name.clone()).leased(), first()).await?.0;
     let is_next = queue.count("ready") > 0 && which.cursor.is_none();
     let list = match is_next {
@@ -160,7 +195,13 @@ pub(super) async fn show(
         false => of(Conditions::of_queue(name), which).await?.0,
     };
     let query = form_urlencoded::Serializer::new(String::new()).append_pair("queue", &queue.name.to_string()).finish();
-    page(&OneQueue { shell, queue, running, list, is_next, query }).map(|page| page.into_response())
+    let is_long = span == "hours";
+    let plots = match app.history.of_queue(&queue.name.0) {
+        Some([_, coarse]) if is_long => rates(&coarse, 60),
+        Some([fine, _]) => rates(&fine, EVERY.as_secs()),
+        None => Vec::new(),
+    };
+    page(&OneQueue { shell, queue, running, list, is_next, query, plots, is_long }).map(|page| page.into_response())
 }
 
 impl Queue {
@@ -171,6 +212,23 @@ impl Queue {
 
     fn life(&self) -> Vec<(&'static str, u64)> {
         life(&self.states)
+    }
+
+    /// Jobs a second, in or out.
+    fn rate(&self, way: &str) -> f64 {
+        self.rates.as_ref().map_or(0.0, |rates| if way == "in" { rates.pushed } else { rates.done })
+    }
+
+    /// What its workers do.
+    fn work(&self) -> String {
+        let working = |waiting| self.workers.saturating_sub(waiting);
+        match (self.workers, self.waiting) {
+            (workers, None) => workers.to_string(),
+            (0, _) => "0".to_owned(),
+            (_, Some(0)) => format!("{} working", self.workers),
+            (_, Some(waiting)) if working(waiting) == 0 => format!("{waiting} waiting"),
+            (_, Some(waiting)) => format!("{} working, {waiting} waiting", working(waiting)),
+        }
     }
 
     /// Whether it could be removed.

@@ -11,6 +11,7 @@ use windlass_engine::{
 use windlass_store::Journal;
 
 use crate::budget::Budget;
+use crate::loading::Load;
 use crate::mailbox::Mailbox;
 use crate::waking::Waiting;
 
@@ -36,6 +37,10 @@ pub(super) struct Core {
     pub(super) gathers: bool,
     /// When the ticker visits next; `NEVER` if it has no deadline.
     pub(super) ticks_at: Timestamp,
+    /// Bodies that this visit's mail and commands wait for.
+    pub(super) loads: Vec<Load>,
+    /// The last command waits for some of them.
+    pub(super) waits_for_bodies: bool,
     /// Another daemon is about to lead: no more jobs are handed out.
     pub(super) gives_up: bool,
     /// This visit contains a large job.

@@ -9,6 +9,7 @@ use windlass_engine::ClientId;
 
 use super::Core;
 use crate::budget::{Budget, Hold};
+use crate::loading::Load;
 use crate::mailbox::{Filling, Mail, Mailbox};
 use crate::waking::Waiting;
 
@@ -28,9 +29,9 @@ pub(super) struct Gates {
 impl Core {
     /// Puts the context's events and bytes into their clients' mailboxes.
     pub(super) fn deliver(&mut self, gates: Gates, budget: &Arc<Budget>) {
-        let Self { mailboxes, ends, own_bytes, waiting, acknowledgements, journal, context, .. } = self;
+        let Self { mailboxes, ends, own_bytes, waiting, acknowledgements, journal, context, loads, .. } = self;
         let pending = journal.pending_seq();
-        let mut delivery = Delivery { mailboxes, waiting, acknowledgements, pending, open: None };
+        let mut delivery = Delivery { mailboxes, waiting, acknowledgements, loads, pending, open: None };
         let mut last = None;
         for (index, (client, event)) in context.events.drain(..).enumerate() {
             while own_bytes.front().is_some_and(|(place, ..)| *place <= index)
@@ -60,6 +61,8 @@ struct Delivery<'a> {
     mailboxes: &'a HashMap<ClientId, Arc<Mailbox>>,
     waiting: &'a mut Waiting<Arc<Mailbox>>,
     acknowledgements: &'a mut usize,
+    /// Bodies that mail waits for.
+    loads: &'a mut Vec<Load>,
     /// The commit that is not cut yet.
     pending: u64,
     /// The mailbox of the client that the last mail was for.
@@ -74,6 +77,12 @@ impl Delivery<'_> {
         }
         let Some((_, mailbox, filling)) = &mut self.open else { return };
         *self.acknowledgements += usize::from(gate >= self.pending);
+        if let Mail::Event(event) = &mail
+            && event.waits_for_body()
+        {
+            let load = |(job, from)| Load { job, from, who: Some(Arc::clone(mailbox)) };
+            self.loads.extend(event.bodies().map(load));
+        }
         if filling.push(gate, mail, hold) {
             self.waiting.add(gate, mailbox);
         }

@@ -119,6 +119,7 @@ impl Broker for Hub {
         core.context.events = others;
         self.end(core);
         let mut replies = ours.into_iter().filter_map(|(_, event)| match event {
+            event if event.waits_for_body() => None,
             Event::Reply(ASKED, reply) => Some(reply),
             Event::Reply(..) | Event::Notice(_) => None,
         });
@@ -203,11 +204,17 @@ impl Hub {
             if core.waits_for_room(client) {
                 return true;
             }
+            if items.front().is_some_and(|item| core.must_wait_for_memory(client, item, self)) {
+                return true;
+            }
             let answers_at = core.context.events.len();
             let Some(item) = items.pop_front() else { break };
             let is_poll = core.context.room == 0 && is_poll(&item);
             if let Some(rest) = self.do_one(core, client, item) {
                 items.push_front(rest);
+            }
+            if std::mem::take(&mut core.waits_for_bodies) {
+                return true;
             }
             if is_poll && core.engine.defers_takes_of(client) {
                 core.polling.insert(client);
@@ -231,7 +238,7 @@ impl Hub {
             Item::Command(tag, command) if core.apply_in_part(client, &command) => {
                 return Some(Item::Command(tag, command));
             }
-            Item::Command(tag, command) => core.apply(client, tag, command),
+            Item::Command(tag, command) => return core.apply_or_load(client, tag, command),
             Item::Bytes(bytes) => {
                 let place = core.context.events.len();
                 core.own_bytes.push_back((place, client, bytes));

@@ -46,6 +46,11 @@ pub struct Letter {
 }
 
 impl Letter {
+    /// Whether its body is on its way into memory.
+    pub fn waits_for_body(&self) -> bool {
+        matches!(&self.mail, Mail::Event(event) if event.waits_for_body())
+    }
+
     pub(super) fn held_bytes(&self) -> usize {
         self.hold.as_deref().map_or(0, Hold::bytes)
     }

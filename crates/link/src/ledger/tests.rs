@@ -73,6 +73,7 @@ fn taken(number: u64, connection_bound: bool) -> Box<Taken> {
         protocol: Protocol::GEARMAN,
         priority: windlass_engine::Priority::NORMAL,
         body: "body".into(),
+        stored: None,
         codec: windlass_engine::Codec::Text,
         name: "name".into(),
         meta: Bytes::new(),

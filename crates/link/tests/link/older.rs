@@ -15,6 +15,9 @@ const KINDS: &[&str] = &[
     "Claim",
     "Command",
     "JobCommand",
+    "BulkCommand",
+    "Query",
+    "Condition",
     "ScheduleCommand",
     "BatchCommand",
     "Query",
@@ -26,7 +29,8 @@ const KINDS: &[&str] = &[
 ];
 
 /// How items look that an older peer cannot read.
-const NEW: &[&str] = &["expires: By(", "listen: As(", "Collect {", "Query(Attempts("];
+const NEW: &[&str] =
+    &["expires: By(", "listen: As(", "Collect {", "JobsBy {", "InBatch(", "FailedLike(", "Query(Attempts("];
 
 /// Returns how many of the items had something new.
 fn check<T: Item + DeserializeOwned + Debug>() -> usize {

@@ -91,6 +91,7 @@ mod tests {
             protocol: Protocol::GEARMAN,
             priority: Default::default(),
             body: Bytes::from(vec![7; bytes]),
+            stored: None,
             codec: Default::default(),
             name: name(),
             meta: name(),

@@ -7,7 +7,7 @@
 use bytes::Bytes;
 use windlass_engine::{
     Backoff, Expiry, Extra, Job, JobId, KeyUntil, Member, Payload, Priority, Progress, Protocol, QueueId, Retry, Role,
-    Track, Unfit,
+    Stored, Track, Unfit,
 };
 
 use super::attempts::{put_attempts, read_attempts};
@@ -23,11 +23,13 @@ use crate::codec::{DecodeError, Reader, code, put_bytes, put_i64, put_time, put_
 pub(crate) struct Tail {
     pub(crate) result: Bytes,
     pub(crate) body: Bytes,
+    /// Where the body is, until it is read into `body`.
+    pub(crate) stored: Option<Stored>,
 }
 
 impl Tail {
-    pub(crate) const fn len(&self) -> usize {
-        self.result.len() + self.body.len()
+    pub(crate) fn len(&self) -> usize {
+        self.result.len() + self.stored.map_or(self.body.len(), |stored| stored.len as usize)
     }
 
     pub(crate) fn append_to(&self, out: &mut Vec<u8>) {
@@ -62,10 +64,11 @@ pub(crate) fn encode_put(job: &Job, inline_max: usize, out: &mut Vec<u8>) -> Tai
     if let Some(result) = result {
         put_u64(out, result.len() as u64);
     }
-    put_u64(out, job.body().len() as u64);
-    let tail_bytes = job.body().len() + result.map_or(0, Bytes::len);
-    if tail_bytes > inline_max {
-        return Tail { result: result.cloned().unwrap_or_default(), body: job.payload.share_body() };
+    let (body_bytes, stored) = (job.payload.body_len(), job.payload.stored());
+    put_u64(out, body_bytes as u64);
+    if stored.is_some() || body_bytes + result.map_or(0, Bytes::len) > inline_max {
+        let body = if stored.is_some() { Bytes::new() } else { job.payload.share_body() };
+        return Tail { result: result.cloned().unwrap_or_default(), body, stored };
     }
     if let Some(result) = result {
         out.extend_from_slice(result);

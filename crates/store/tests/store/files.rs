@@ -29,8 +29,13 @@ pub(crate) fn home() -> TempDir {
 pub(crate) fn small(path: &Path) -> StoreConfig {
     let mut config = StoreConfig::new(path, SledTables { cache_bytes: 1 << 20, segment_bytes: 2 << 20 });
     config.segment_bytes = 32 << 10;
-    config.checkpoints =
-        CheckpointLimits { log_bytes: 1, keep_bytes: 40 << 10, table_floor_bytes: 1 << 20, table_multiple: 4 };
+    config.checkpoints = CheckpointLimits {
+        log_bytes: 1,
+        keep_bytes: 40 << 10,
+        table_floor_bytes: 1 << 20,
+        table_multiple: 4,
+        overflow: None,
+    };
     config
 }
 

@@ -190,7 +190,7 @@ fn salvage_forgets_deleted_queues() {
 fn a_tables_point_shows_whether_it_was_read_before() {
     let (mut daemon, _) = daemon();
     let point = |table: &MemoryTable| table.values().get(point_key()).unwrap().clone();
-    let found = Found::of_table(&*daemon.table.scan().unwrap()).unwrap();
+    let found = Found::of_table(&*daemon.table.scan().unwrap(), None).unwrap();
     assert!(found.is_of(&point(&daemon.table)));
     assert!(daemon.checkpoint());
     assert!(!found.is_of(&point(&daemon.table)));
@@ -201,8 +201,8 @@ fn a_new_table_is_the_table_of_an_empty_log() {
     let (key, value) = new_table();
     assert_eq!(key, point_key());
     let table = MemoryTable::with([(key.to_vec(), value.clone())].into());
-    assert!(Found::of_table(&*table.scan().unwrap()).unwrap().is_of(&value));
+    assert!(Found::of_table(&*table.scan().unwrap(), None).unwrap().is_of(&value));
     let (_, recovered) = opened(&MemoryLog::new(), &table).unwrap();
     assert_eq!((recovered.report.jobs, recovered.report.table_seq), (0, 0));
-    assert!(Found::of_table(&*MemoryTable::new().scan().unwrap()).unwrap().is_of(&value));
+    assert!(Found::of_table(&*MemoryTable::new().scan().unwrap(), None).unwrap().is_of(&value));
 }

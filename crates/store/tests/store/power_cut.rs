@@ -53,7 +53,8 @@ impl Life {
         let (log_bytes, table_multiple) = (1, 2 + self.rng.roll(3));
         let keep_bytes = self.rng.one_of(&[0, 20_000, 60_000]);
         let table_floor_bytes = self.rng.one_of(&[1 << 20, 4 << 20]);
-        config.checkpoints = CheckpointLimits { log_bytes, keep_bytes, table_floor_bytes, table_multiple };
+        config.checkpoints =
+            CheckpointLimits { log_bytes, keep_bytes, table_floor_bytes, table_multiple, overflow: None };
         config
     }
 

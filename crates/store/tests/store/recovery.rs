@@ -283,7 +283,7 @@ fn a_store_in_use_is_read_ahead_and_opened_later() {
     daemon.commit();
     daemon.checkpoint();
     let point = |daemon: &Daemon| daemon.table.values()[point_key()].clone();
-    let mut found = Found::of_table(&*daemon.table.scan().unwrap()).unwrap();
+    let mut found = Found::of_table(&*daemon.table.scan().unwrap(), None).unwrap();
     assert!(found.is_of(&point(&daemon)) && !found.is_of(&new_table().1));
     for body in [b"one", b"two"] {
         daemon.push(body);
@@ -299,9 +299,9 @@ fn a_store_in_use_is_read_ahead_and_opened_later() {
     assert_eq!(Fingerprint::of(&opened.engine).differs_from(&Fingerprint::of(&daemon.engine)), None);
     assert_eq!((opened.report.table_seq, opened.report.last_seq, opened.report.jobs), (1, 4, 4));
 
-    let found = Found::of_table(&*daemon.table.scan().unwrap()).unwrap();
+    let found = Found::of_table(&*daemon.table.scan().unwrap(), None).unwrap();
     assert!(open_found(found, &daemon.log, Box::new(daemon.table.clone()), &limits, Limits::default(), 3).is_err());
-    let mut later = Found::of_table(&*daemon.table.scan().unwrap()).unwrap();
+    let mut later = Found::of_table(&*daemon.table.scan().unwrap(), None).unwrap();
     assert!(later.follow(&*daemon.log.tail()).is_err(), "a commit after the table's is missing");
 }
 

@@ -60,6 +60,7 @@ impl Daemon {
             keep_bytes: [0, 1, 500, 5_000, 100_000][usize::try_from(rng.roll(5)).unwrap()],
             table_floor_bytes: rng.one_of(&[0, 10_000, 1 << 30]),
             table_multiple: 1 + rng.roll(4),
+            overflow: None,
         };
         let (log, table) = (MemoryLog::new(), MemoryTable::new());
         let (checkpointer, Recovered { engine, journal, .. }) = open(seed, &log, &table, &limits);

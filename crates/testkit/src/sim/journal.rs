@@ -9,6 +9,7 @@ use windlass_engine::{
     QueueImage, Schedule, Unfit,
 };
 
+use super::bodies::Bodies;
 use super::on_dead::Reports;
 
 /// The records.
@@ -25,10 +26,10 @@ pub(crate) struct Journal {
 
 impl Journal {
     /// Records the changes of a turn, with the engine's state right after it.
-    pub(crate) fn write(&mut self, engine: &Engine, changes: &[Change]) {
+    pub(crate) fn write(&mut self, engine: &Engine, changes: &[Change], bodies: &Bodies) {
         for change in changes {
             match *change {
-                Change::JobPut(id) => self.jobs.extend(engine.job(id).map(|job| (id, image(job)))),
+                Change::JobPut(id) => self.jobs.extend(engine.job(id).map(|job| (id, bodies.whole(image(job))))),
                 Change::JobMoved(id) => {
                     if let Some(job) = engine.job(id) {
                         let Some(kept) = self.jobs.get_mut(&id) else { panic!("{id:?} moved but was never put") };

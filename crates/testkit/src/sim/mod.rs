@@ -12,6 +12,7 @@
 )]
 #![expect(clippy::wildcard_enum_match_arm, reason = "the script and the laws single out what they are about")]
 
+mod bodies;
 mod journal;
 mod kind;
 mod laws;
@@ -37,6 +38,7 @@ use windlass_engine::{
 use crate::clock::Machine;
 use crate::rng::Rng;
 
+use bodies::Bodies;
 use journal::Journal;
 use kind::Kind;
 use laws::Laws;
@@ -94,6 +96,7 @@ struct Life {
     context: Context,
     oracle: Oracle,
     journal: Journal,
+    bodies: Bodies,
     laws: Laws,
     order: Order,
     tally: Tally,
@@ -129,6 +132,7 @@ impl Life {
             context: Context::new(now, 0),
             oracle: Oracle::new(limits),
             journal: Journal::default(),
+            bodies: Bodies::default(),
             laws: Laws::default(),
             order: Order::default(),
             tally: Tally::default(),
@@ -141,6 +145,7 @@ impl Life {
     fn happen(&mut self) {
         self.pass_time();
         self.upset_clocks();
+        self.move_bodies();
         self.begin();
         if self.rng.chance(20) {
             self.tick();
@@ -170,7 +175,8 @@ impl Life {
                 }
             }
         }
-        self.journal.write(&self.engine, &self.context.changes);
+        self.journal.write(&self.engine, &self.context.changes, &self.bodies);
+        self.bodies.free(&mut self.engine);
         self.tally.note_changes(self.plan.fingerprint, &self.context.changes);
     }
 
@@ -259,7 +265,7 @@ impl Life {
         self.oracle.learn(&self.engine);
         self.note("tick");
         let said = self.oracle.wait();
-        let heard = std::mem::take(&mut self.context.events);
+        let heard = self.heard();
         self.laws.judge_promises(&self.oracle, &self.machine);
         self.judge(None, &heard, &said);
     }
@@ -301,10 +307,31 @@ impl Life {
 
     /// Sends a command to the engine alone.
     fn hear(&mut self, client: ClientId, tag: Tag, command: Command) -> Vec<(ClientId, Event)> {
-        self.engine.apply(client, tag, command, &mut self.context);
+        self.engine.apply(client, tag, command.clone(), &mut self.context);
+        while self.bodies.load(&mut self.engine, &mut self.context) {
+            self.oracle.see("Bodies::Missing");
+            self.engine.apply(client, tag, command.clone(), &mut self.context);
+        }
         self.engine.check();
         self.oracle.learn(&self.engine);
-        std::mem::take(&mut self.context.events)
+        self.heard()
+    }
+
+    /// The events since the last time, with their bodies.
+    fn heard(&mut self) -> Vec<(ClientId, Event)> {
+        let mut heard = std::mem::take(&mut self.context.events);
+        self.bodies.supply(&mut heard);
+        heard
+    }
+
+    /// In some worlds bodies leave memory now and then.
+    fn move_bodies(&mut self) {
+        if self.rng.chance(self.world.bodies_percent) {
+            let jobs: Vec<_> = self.oracle.jobs.iter().map(|memo| memo.job.id).collect();
+            self.bodies.shuffle(&mut self.engine, &jobs, &mut self.rng);
+            self.oracle.see("Bodies::Moved");
+            self.engine.check();
+        }
     }
 
     fn judge(&mut self, asked: Option<(ClientId, &Command)>, heard: &[(ClientId, Event)], said: &[(ClientId, Event)]) {
@@ -348,7 +375,8 @@ impl Life {
             self.oracle.leave();
             self.engine.finish_meta();
         }
-        self.journal.write(&self.engine, &std::mem::take(&mut self.context.changes));
+        self.journal.write(&self.engine, &std::mem::take(&mut self.context.changes), &self.bodies);
+        self.bodies.end();
         self.engine = self.journal.recover(self.world.limits.clone(), self.plan.hash_seed.wrapping_add(1), clean);
         self.engine.check();
         self.laws.survive();

@@ -11,7 +11,8 @@ use super::script::Script;
 impl Script<'_> {
     pub(crate) fn job(&mut self) -> NewJob {
         let queue = self.queue();
-        let (protocol, body, kind) = (self.protocol(), self.bytes(20), self.kind_of(&queue));
+        let longest = self.rng.one_of([20, 20, 20, 100]);
+        let (protocol, body, kind) = (self.protocol(), self.bytes(longest), self.kind_of(&queue));
         let durable = self.rng.chance(80);
         let listen = match self.rng.chance(if durable { 45 } else { 97 }) {
             true if self.rng.chance(85) => Listen::As(self.collector()),

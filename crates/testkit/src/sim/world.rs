@@ -27,6 +27,8 @@ pub(crate) struct World {
     pub(crate) steps_percent: u64,
     /// How often the daemon pauses.
     pub(crate) pauses_percent: u64,
+    /// How often bodies leave memory, or come back.
+    pub(crate) bodies_percent: u64,
 }
 
 impl World {
@@ -54,6 +56,7 @@ impl World {
             pace_ms: rng.one_of([2, 50, 1_000, 30_000]),
             steps_percent: rng.one_of([0, 0, 0, 1, 5]),
             pauses_percent: rng.one_of([0, 0, 0, 1, 3]),
+            bodies_percent: rng.one_of([0, 5, 30, 90]),
         }
     }
 
@@ -78,6 +81,7 @@ fn limits(rng: &mut Rng) -> Limits {
     Limits {
         jobs_max: rng.one_of([8, 40, 100]),
         jobs_bytes_max: rng.one_of([u64::MAX, u64::MAX, 12_000]),
+        memory_max: u64::MAX,
         schedules_max: rng.one_of([1, 3, 100]),
         batches_max: rng.one_of([0, 1, 3, 100, 100]),
         batch_depth_max: rng.one_of([0, 1, 3]),

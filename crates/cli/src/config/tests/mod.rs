@@ -118,7 +118,7 @@ fn a_file_sets_its_keys_and_no_others() {
 #[test]
 fn limits_are_converted_to_the_engines_units() {
     let config = parse(
-        "[limits]\njobs_max = 1\njobs_bytes_max = \"2KiB\"\nschedules_max = 12\nbatches_max = 13\nbatch_depth_max = 14\nbatch_ttl = \"15s\"\nqueues_max = 3\nabilities_max = 4\nname_bytes_max = 5\n\
+        "[limits]\njobs_max = 1\nmemory = \"1GiB\"\njobs_bytes_max = \"2KiB\"\nschedules_max = 12\nbatches_max = 13\nbatch_depth_max = 14\nbatch_ttl = \"15s\"\nqueues_max = 3\nabilities_max = 4\nname_bytes_max = 5\n\
          listeners_max = 6\nlease_max = \"7s\"\ndead_ttl = \"8d\"\ndead_max = 16\ndead_bytes_max = 17\nwake_patience = \"9ms\"\nbeat_timeout = \"10m\"\n\
          page_max = 11\nlosses_max = 16\nloss_pause = \"17s\"\n[server]\nreturn_grace = \"18s\"\n[faktory]\nrequeue_on_worker_death = true\n",
     )
@@ -126,6 +126,7 @@ fn limits_are_converted_to_the_engines_units() {
     let expected = windlass_engine::Limits {
         jobs_max: 1,
         jobs_bytes_max: 2048,
+        memory_max: 832 << 20,
         schedules_max: 12,
         batches_max: 13,
         batch_depth_max: 14,

@@ -98,7 +98,7 @@ impl Oracle {
             Command::Query(Query::Configured { .. } | Query::WorkLeft) | Command::Claim(_) => {
                 unreachable!("only the daemon itself sends this")
             }
-            Command::Query(Query::Jobs { .. } | Query::Preview { .. })
+            Command::Query(Query::Jobs { .. } | Query::JobsBy { .. } | Query::Preview { .. })
             | Command::Bulk(BulkCommand::Mutate { .. })
             | Command::Bulk(BulkCommand::Flush { .. }) => {
                 unreachable!("the simulator walks listings itself")

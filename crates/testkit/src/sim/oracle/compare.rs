@@ -30,6 +30,11 @@ fn comparable(mut event: Event) -> Event {
     match &mut event {
         Event::Reply(_, Reply::Schedules { rows, .. }) => rows.iter_mut().for_each(|row| row.last = None),
         Event::Reply(_, Reply::Looked { schedule: Some(schedule), .. }) => schedule.last = None,
+        // Nor what the pages alone show of workers.
+        Event::Reply(_, Reply::Queues { rows, .. }) => rows.iter_mut().for_each(|row| row.waiting = None),
+        Event::Reply(_, Reply::Workers { rows, .. }) => {
+            rows.iter_mut().for_each(|row| (row.waiting, row.jobs) = (None, Vec::new()));
+        }
         _ => {}
     }
     // The rest of the cursor is internal to the engine.

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use windlass_engine::{
     AttemptEnd, ClientId, ClientRow, Cursor, End, Event, Filter, Job, JobId, JobRef, JobState, JobStateKind, JobView,
     Mutation, Priority, Protocol, ProtocolStats, Protocols, QueueKind, QueueRow, QueueRules, Refusal, Reply,
-    ScheduleRef, Stats, Thing, Unfit, WorkerRow,
+    ScheduleRef, Stats, Subject, Thing, Unfit, WorkerRow,
 };
 
 use super::{Answer, Oracle, QueueMemo, Waiting, id_of};
@@ -183,6 +183,7 @@ impl Oracle {
             places: JobStateKind::ALL.map(|state| self.count(queue.number, scope, state)),
             workers: self.workers_of(queue.number, scope) + self.taking_from(queue.number, scope),
             oldest_ready_at: line.first().and_then(|id| Some(self.job(*id)?.job.ready_at)),
+            waiting: None,
         }
     }
 
@@ -227,6 +228,8 @@ impl Oracle {
             memory_bytes: worker.memory_bytes,
             connections: count(self.clients.iter().filter(|client| client.worker == Some(worker.number)).count()),
             held: count(self.jobs.iter().filter(|memo| memo.lease_worker == Some(worker.number)).count()),
+            waiting: None,
+            jobs: Vec::new(),
         };
         let rows = listed.iter().take(limit).map(row).collect();
         let next = listed.get(limit).map(|worker| Cursor(worker.number, 0));
@@ -379,7 +382,7 @@ impl Oracle {
             && filter.queue.as_ref().is_none_or(|name| self.queue(job.queue).name == name)
             && filter.protocol.is_none_or(|protocol| job.protocol == protocol)
             && (filter.names.is_empty() || filter.names.iter().any(|name| !name.is_empty() && name == job.name()))
-            && filter.conditions.iter().all(|condition| condition.holds((job, &[]), 0, None))
+            && filter.conditions.iter().all(|it| it.holds(Subject { job, queue: &[], batch: None }, 0, None))
     }
 
     /// All matching jobs, in the order that a listing must have, where it must have one.

@@ -202,6 +202,7 @@ impl Oracle {
             protocol: job.protocol,
             priority: job.priority,
             body: job.payload.share_body(),
+            stored: None,
             codec: self.queue(job.queue).rules.codec,
             name: Bytes::copy_from_slice(job.name()),
             meta: job.meta(),

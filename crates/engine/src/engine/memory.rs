@@ -1,0 +1,90 @@
+//! Bodies out of memory, and back: what the engine's caller stores and loads for it (`residency` chooses).
+
+use bytes::Bytes;
+
+use super::Engine;
+use super::state::State;
+use crate::ids::JobId;
+use crate::jobs::{Job, Slot, Stored};
+use crate::queues::SortKey;
+use crate::work::{LOOKED_UP, STEP};
+
+impl Engine {
+    /// Bytes counted for jobs, schedules and batches in memory.
+    #[must_use]
+    pub const fn resident_bytes(&self) -> u64 {
+        self.state.resident_bytes()
+    }
+
+    /// Bytes of jobs' bodies in memory: about what can leave it.
+    #[must_use]
+    pub const fn bodies_here(&self) -> u64 {
+        self.state.jobs.bodies_here()
+    }
+
+    /// Jobs whose bodies are stored outside memory, and the bytes of these bodies.
+    #[must_use]
+    pub const fn stored(&self) -> (u64, u64) {
+        self.state.jobs.stored()
+    }
+
+    /// Bodies that can leave memory, those first that are needed last: `bytes` or a little more, if a look at some
+    /// thousand jobs finds so many. The caller writes them somewhere and reports it ([`Engine::set_stored`]).
+    pub fn cool(&mut self, bytes: u64) -> Vec<(JobId, Bytes)> {
+        let State { residency, jobs, queues, meta, work, .. } = &mut self.state;
+        let (chosen, looked) = residency.cool((jobs, queues), meta.next_job(), bytes);
+        work.spend(STEP * 4 * looked as u64);
+        chosen.into_iter().filter_map(|id| Some((id, jobs.get(id)?.payload.share_body()))).collect()
+    }
+
+    /// A body was written at this place. Returns whether the job refers to it from now on: not if the job has gone, or
+    /// has another body by now.
+    pub fn set_stored(&mut self, job: JobId, body: &[u8], at: u64) -> bool {
+        let jobs = &mut self.state.jobs;
+        let Some(slot) = jobs.slot(job) else { return false };
+        let is_same = |job: &&Job| job.payload.stored().is_none() && job.body() == body;
+        let Some(now) = jobs.at(slot).filter(is_same) else { return false };
+        let Some(payload) = Stored::new(at, body).and_then(|stored| now.payload.with_stored(stored)) else {
+            return false;
+        };
+        jobs.update(slot, |job| job.payload = payload);
+        true
+    }
+
+    /// A body was read. Returns whether a job has it in memory from now on: not if the job has gone, or does not refer
+    /// to this place.
+    pub fn set_loaded(&mut self, job: JobId, from: Stored, body: &Bytes) -> bool {
+        let jobs = &mut self.state.jobs;
+        let Some(slot) = jobs.slot(job) else { return false };
+        let refers = jobs.at(slot).is_some_and(|job| job.payload.stored() == Some(from)) && from.is(body);
+        if refers {
+            jobs.update(slot, |job| job.payload = job.payload.with_body(body));
+        }
+        refers
+    }
+
+    /// The places whose bodies no job needs any more, since the last call. A commit that is not durable, and an event
+    /// that has not left, may still need them.
+    pub fn take_freed(&mut self) -> Vec<Stored> {
+        self.state.jobs.take_freed()
+    }
+
+    /// Bodies that are needed soon, since the last call.
+    pub fn take_wanted(&mut self) -> Vec<(JobId, Stored)> {
+        self.state.residency.take_wanted()
+    }
+}
+
+/// A job was handed out: the bodies of the next ones of its queue are loaded ahead.
+pub(super) fn look_ahead(state: &mut State, slot: Slot) {
+    if state.jobs.stored().0 == 0 {
+        return;
+    }
+    let State { residency, jobs, queues, work, .. } = state;
+    if let Some(job) = jobs.at(slot)
+        && let Some(queue) = queues.at(job.queue)
+    {
+        let looked = residency.handed_out(jobs, (job.queue, queue), SortKey::of(job));
+        work.spend(LOOKED_UP * u64::from(looked));
+    }
+}

@@ -1,0 +1,80 @@
+//! Where the bodies of all jobs are: counts, and the places that are free again.
+
+use super::payload::Payload;
+use super::stored::Stored;
+
+/// A job without its body takes this much less of the fixed bytes that [`Job::weight_bytes`](super::Job::weight_bytes)
+/// counts.
+const SAVED_BYTES: u64 = 90;
+
+/// Bodies in memory, and those that are not.
+#[derive(Debug, Default)]
+pub(super) struct Bodies {
+    here_bytes: u64,
+    /// Jobs whose bodies are stored, and the bytes of these bodies.
+    jobs: u64,
+    bytes: u64,
+    /// Places whose bodies no job needs any more.
+    freed: Vec<Stored>,
+}
+
+impl Bodies {
+    pub(super) fn add(&mut self, payload: &Payload) {
+        match payload.stored() {
+            None => self.here_bytes += payload.body().len() as u64,
+            Some(new) => {
+                self.jobs += 1;
+                self.bytes += u64::from(new.len);
+            }
+        }
+    }
+
+    /// A job has gone, or has another body.
+    pub(super) fn remove(&mut self, payload: &Payload) {
+        match payload.stored() {
+            None => self.here_bytes -= payload.body().len() as u64,
+            Some(gone) => {
+                self.jobs -= 1;
+                self.bytes -= u64::from(gone.len);
+                self.freed.push(gone);
+            }
+        }
+    }
+
+    /// A job's payload was replaced.
+    pub(super) fn replace(&mut self, (stored, bytes): (Option<Stored>, usize), payload: &Payload) {
+        let now = payload.stored();
+        match (stored, now) {
+            (None, None) => self.here_bytes = self.here_bytes - bytes as u64 + payload.body().len() as u64,
+            (before, now) if before == now => {}
+            (Some(gone), _) => {
+                self.jobs -= 1;
+                self.bytes -= u64::from(gone.len);
+                self.freed.push(gone);
+                self.add(payload);
+            }
+            (None, Some(_)) => {
+                self.here_bytes -= bytes as u64;
+                self.add(payload);
+            }
+        }
+    }
+
+    pub(super) const fn here_bytes(&self) -> u64 {
+        self.here_bytes
+    }
+
+    /// Jobs whose bodies are stored, and the bytes of these bodies.
+    pub(super) const fn stored(&self) -> (u64, u64) {
+        (self.jobs, self.bytes)
+    }
+
+    /// Bytes that jobs take less in memory.
+    pub(super) const fn saved_bytes(&self) -> u64 {
+        self.bytes + SAVED_BYTES * self.jobs
+    }
+
+    pub(super) fn take_freed(&mut self) -> Vec<Stored> {
+        std::mem::take(&mut self.freed)
+    }
+}

@@ -1,0 +1,110 @@
+//! Bodies that are not in memory: what a visit says about them, and what the loading thread does under the lock.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use foldhash::HashMap;
+use windlass_engine::{ClientId, Command, JobId, Stored, Tag};
+use windlass_session::Item;
+
+use super::{Core, Hub};
+use crate::clock;
+use crate::loading::Load;
+use crate::mailbox::Mailbox;
+
+/// Bodies begin to leave memory when this part of it is in use, in eighths.
+const SHORT_EIGHTHS: u64 = 6;
+
+/// Bodies of less than this part of it are left alone.
+const BODIES_PART: u64 = 64;
+
+/// Jobs that one look of the engine for bodies passes, less than [`Hub::cool`] assumes.
+const JOBS_PER_LOOK: usize = 4_096;
+
+impl Core {
+    /// Whether memory is short, and bodies are a part of it that is worth the search.
+    pub(super) fn is_short_of_memory(&self) -> bool {
+        let most = self.engine.limits().memory_max;
+        self.engine.resident_bytes() > most / 8 * SHORT_EIGHTHS && self.engine.bodies_here() > most / BODIES_PART
+    }
+
+    /// Whether a job must wait until other bodies have left memory. If so, the client's mailbox is rung then.
+    pub(super) fn must_wait_for_memory(&self, client: ClientId, item: &Item, hub: &Hub) -> bool {
+        let Item::Command(_, command) = item else { return false };
+        let Some(job) = command.new_job() else { return false };
+        let after = self.engine.resident_bytes().saturating_add(job.body.len() as u64);
+        if after <= self.engine.limits().memory_max || !hub.loading.makes_room() {
+            return false;
+        }
+        self.mailboxes.get(&client).inspect(|mailbox| hub.loading.ring_for_room(mailbox)).is_some()
+    }
+
+    /// Applies a command. Returns it if it must be given again when the bodies are loaded that it asks for.
+    pub(super) fn apply_or_load(&mut self, client: ClientId, tag: Tag, command: Command) -> Option<Item> {
+        if self.engine.stored().0 == 0 || !command.reads_bodies() {
+            self.apply(client, tag, command);
+            return None;
+        }
+        self.apply(client, tag, command.clone());
+        if self.context.missing.is_empty() {
+            return None;
+        }
+        let who = self.mailboxes.get(&client);
+        let load = |(job, from)| Load { job, from, who: who.cloned() };
+        self.loads.extend(self.context.missing.drain(..).map(load));
+        self.waits_for_bodies = true;
+        Some(Item::Command(tag, command))
+    }
+}
+
+impl Hub {
+    /// Notifies the loading thread of what a visit has left to it.
+    pub(super) fn leave_to_loading(&self, core: &mut Core, commit: u64) {
+        let ahead = core.engine.take_wanted().into_iter();
+        core.loads.extend(ahead.map(|(job, from)| Load { job, from, who: None }));
+        self.loading.load(std::mem::take(&mut core.loads));
+        self.loading.free(commit, core.engine.take_freed());
+        if core.is_short_of_memory() {
+            self.loading.make_room();
+        }
+    }
+
+    pub(crate) fn is_short_of_memory(&self) -> bool {
+        self.lock().is_short_of_memory()
+    }
+
+    /// Bodies that can leave memory, and how many such looks pass all jobs twice.
+    pub(crate) fn cool(&self, bytes: u64) -> (Vec<(JobId, Bytes)>, usize) {
+        let mut core = self.lock();
+        let looks = 2 * (core.engine.job_count() / JOBS_PER_LOOK + 2);
+        (core.engine.cool(bytes), looks)
+    }
+
+    /// These bodies are stored at these places. Returns the places that no job needs.
+    pub(crate) fn set_stored(&self, bodies: &[(JobId, Bytes)], places: &[u64]) -> Vec<Stored> {
+        let mut core = self.lock();
+        let pairs = bodies.iter().zip(places);
+        let refused = pairs.filter(|((job, body), at)| !core.engine.set_stored(*job, body, **at));
+        refused.filter_map(|((_, body), at)| Stored::new(*at, body)).collect()
+    }
+
+    /// These bodies were read.
+    pub(crate) fn set_loaded(&self, bodies: &HashMap<(JobId, Stored), Bytes>) {
+        let mut core = self.lock();
+        core.begin(&clock::read(), &self.budget);
+        for ((job, from), body) in bodies {
+            core.engine.set_loaded(*job, *from, body);
+        }
+        self.end(core);
+    }
+
+    /// A body cannot be read: what waits for it in this mailbox gets another answer, and a job goes back to its place.
+    pub(crate) fn cannot_load(&self, mailbox: &Arc<Mailbox>, job: JobId) {
+        let unsent = mailbox.give_up_on(job);
+        let mut core = self.lock();
+        core.begin(&clock::read(), &self.budget);
+        core.release(mailbox.client(), unsent);
+        self.end(core);
+        mailbox.ring();
+    }
+}

@@ -1,0 +1,266 @@
+//! Bodies of jobs that are not in memory: a file without a name, which ends with the process.
+//!
+//! It holds copies. What a job needs after a crash is in the log and in the table, so nothing here is ever synced, and
+//! no file is left behind, whatever happens to the process. The file is divided into extents. Bodies are appended to a
+//! run of free extents; an extent whose bodies have all gone is used again, or given back to the disk.
+//!
+//! One thread owns it. Other threads read through a [`BodyReader`].
+
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::io;
+use std::ops::Range;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::FileExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use rustix::fs::{FallocateFlags, Mode, OFlags, fallocate};
+use windlass_engine::Stored;
+
+/// Bytes of an extent.
+const EXTENT: u64 = 256 << 10;
+/// Extents of a run, unless a body needs more.
+const RUN: u64 = 16;
+/// Free extents that keep their place on the disk.
+const KEPT: usize = 256;
+
+/// Where bodies go that do not fit into memory.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Overflow {
+    /// A folder on the disk, for the file without a name.
+    pub folder: PathBuf,
+    /// Bytes that jobs may take in memory.
+    pub memory: u64,
+}
+
+/// The file.
+#[derive(Debug)]
+pub struct BodyFile {
+    reader: BodyReader,
+    /// How many bodies are in each extent, in part or whole.
+    uses: Vec<u32>,
+    free: BTreeSet<u64>,
+    /// The extents that are filled now, and where the next body goes.
+    run: Range<u64>,
+    at: u64,
+    bytes: u64,
+}
+
+/// Reads bodies.
+#[derive(Clone, Debug)]
+pub struct BodyReader(Arc<File>);
+
+impl BodyReader {
+    /// Reads a body.
+    ///
+    /// # Errors
+    ///
+    /// It cannot be read, or is not the one that was written.
+    pub fn read(&self, stored: Stored) -> io::Result<Bytes> {
+        let mut body = vec![0; stored.len as usize];
+        self.0.read_exact_at(&mut body, stored.at)?;
+        match stored.is(&body) {
+            true => Ok(body.into()),
+            false => Err(io::Error::new(io::ErrorKind::InvalidData, "it is not the body that was written")),
+        }
+    }
+}
+
+impl BodyFile {
+    /// An empty file on the disk of a folder.
+    ///
+    /// # Errors
+    ///
+    /// It cannot be created.
+    pub fn create(folder: &Path) -> io::Result<Self> {
+        let flags = OFlags::RDWR | OFlags::CLOEXEC;
+        let mode = Mode::RUSR | Mode::WUSR;
+        let made: OwnedFd = match rustix::fs::open(folder, flags | OFlags::TMPFILE, mode) {
+            Ok(made) => made,
+            // A file system without such files.
+            Err(_) => {
+                let path = folder.join("bodies");
+                let made = rustix::fs::open(&path, flags | OFlags::CREATE | OFlags::TRUNC, mode)?;
+                rustix::fs::unlink(&path)?;
+                made
+            }
+        };
+        let reader = BodyReader(Arc::new(made.into()));
+        Ok(Self { reader, uses: Vec::new(), free: BTreeSet::new(), run: 0..0, at: 0, bytes: 0 })
+    }
+
+    /// What reads it on other threads.
+    #[must_use]
+    pub fn reader(&self) -> BodyReader {
+        self.reader.clone()
+    }
+
+    /// Bytes on the disk, about.
+    #[must_use]
+    pub fn disk_bytes(&self) -> u64 {
+        (self.uses.len().saturating_sub(self.free.len().saturating_sub(KEPT)) as u64) * EXTENT
+    }
+
+    /// Bytes of bodies.
+    #[must_use]
+    pub const fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Writes a body and returns its place.
+    ///
+    /// # Errors
+    ///
+    /// It cannot be written. Nothing has changed.
+    pub fn write(&mut self, body: &[u8]) -> io::Result<u64> {
+        let bytes = body.len() as u64;
+        if self.at + bytes > self.run.end * EXTENT {
+            self.begin_run(bytes);
+        }
+        self.reader.0.write_all_at(body, self.at)?;
+        let at = self.at;
+        self.at += bytes;
+        self.bytes += bytes;
+        self.count(at, bytes, 1);
+        Ok(at)
+    }
+
+    /// Writes several bodies, neighbours in one piece, and returns their places, as far as they could be written.
+    pub fn write_all<'a>(&mut self, bodies: impl IntoIterator<Item = &'a [u8]>) -> (Vec<u64>, io::Result<()>) {
+        let mut places = Vec::new();
+        for body in bodies {
+            match self.write(body) {
+                Ok(at) => places.push(at),
+                Err(why) => return (places, Err(why)),
+            }
+        }
+        (places, Ok(()))
+    }
+
+    /// A body is not needed any more.
+    pub fn free(&mut self, stored: Stored) {
+        self.bytes -= u64::from(stored.len);
+        for extent in self.count(stored.at, stored.len.into(), -1) {
+            if !self.run.contains(&extent) && self.uses_of(extent) == 0 {
+                self.release(extent);
+            }
+        }
+    }
+
+    fn uses_of(&self, extent: u64) -> u32 {
+        usize::try_from(extent).ok().and_then(|extent| self.uses.get(extent)).copied().unwrap_or_default()
+    }
+
+    /// Counts a body at its extents, and returns them.
+    fn count(&mut self, at: u64, bytes: u64, by: i32) -> Range<u64> {
+        let extents = at / EXTENT..(at + bytes.max(1)).div_ceil(EXTENT);
+        for extent in extents.clone() {
+            if let Some(uses) = usize::try_from(extent).ok().and_then(|extent| self.uses.get_mut(extent)) {
+                *uses = uses.saturating_add_signed(by);
+            }
+        }
+        extents
+    }
+
+    fn release(&mut self, extent: u64) {
+        self.free.insert(extent);
+        if self.free.len() > KEPT {
+            // Without such holes, the space comes back when the process ends.
+            let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+            let _ = fallocate(&self.reader.0, hole, extent * EXTENT, EXTENT);
+        }
+    }
+
+    /// Ends the run, and begins another one with room for a body.
+    fn begin_run(&mut self, bytes: u64) {
+        for extent in std::mem::replace(&mut self.run, 0..0) {
+            if self.uses_of(extent) == 0 {
+                self.release(extent);
+            }
+        }
+        let least = bytes.div_ceil(EXTENT).max(1);
+        let run = self.free_run(least).unwrap_or_else(|| {
+            let begin = self.uses.len() as u64;
+            begin..begin + least.max(RUN)
+        });
+        let end = usize::try_from(run.end).unwrap_or(usize::MAX);
+        self.uses.resize(self.uses.len().max(end), 0);
+        self.free.retain(|extent| !run.contains(extent));
+        self.at = run.start * EXTENT;
+        self.run = run;
+    }
+
+    /// Neighbouring free extents: at least this many, and [`RUN`] of them if there are so many.
+    fn free_run(&self, least: u64) -> Option<Range<u64>> {
+        let mut run: Range<u64> = 0..0;
+        for extent in &self.free {
+            if run.end == *extent && run.end > run.start {
+                run.end += 1;
+            } else if run.end - run.start >= least {
+                break;
+            } else {
+                run = *extent..*extent + 1;
+            }
+            if run.end - run.start >= least.max(RUN) {
+                break;
+            }
+        }
+        (run.end - run.start >= least).then_some(run)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn file() -> BodyFile {
+        BodyFile::create(&std::env::temp_dir()).unwrap()
+    }
+
+    fn put(file: &mut BodyFile, body: &[u8]) -> Stored {
+        Stored::new(file.write(body).unwrap(), body).unwrap()
+    }
+
+    #[test]
+    fn bodies_of_all_sizes_come_back() {
+        let mut file = file();
+        let sizes = [0, 1, 100, 4_096, 100_000, 262_143, 262_144, 262_145, 5_000_000, 3];
+        let bodies: Vec<Vec<u8>> = sizes.iter().zip(1..).map(|(bytes, fill)| vec![fill; *bytes]).collect();
+        let places: Vec<Stored> = bodies.iter().map(|body| put(&mut file, body)).collect();
+        for (body, stored) in bodies.iter().zip(&places) {
+            assert_eq!(file.reader().read(*stored).unwrap(), body);
+        }
+        assert_eq!(file.bytes(), sizes.iter().sum::<usize>() as u64);
+        places.into_iter().for_each(|stored| file.free(stored));
+        assert_eq!(file.bytes(), 0);
+        assert!(file.uses.iter().all(|uses| *uses == 0));
+    }
+
+    #[test]
+    fn the_place_of_bodies_that_have_gone_is_used_again() {
+        let mut file = file();
+        let body = vec![7; 10_000];
+        let mut living = std::collections::VecDeque::new();
+        for _ in 0..20_000 {
+            living.push_back(put(&mut file, &body));
+            if living.len() > 1_000 {
+                file.free(living.pop_front().unwrap());
+            }
+        }
+        let extents = 1_000 * 10_000 / EXTENT + 2 * RUN;
+        assert!(file.uses.len() as u64 <= extents, "{} extents", file.uses.len());
+        living.iter().for_each(|stored| drop(file.reader().read(*stored).unwrap()));
+    }
+
+    #[test]
+    fn another_body_at_the_place_is_noticed() {
+        let mut file = file();
+        let first = put(&mut file, b"cat.png");
+        let reader = file.reader();
+        reader.0.write_all_at(b"dog.png", first.at).unwrap();
+        assert!(reader.read(first).is_err());
+        assert!(reader.read(Stored { at: 1 << 40, ..first }).is_err(), "behind the end");
+    }
+}
