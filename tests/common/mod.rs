@@ -7,6 +7,7 @@ pub mod bystander;
 pub mod eventmq;
 pub mod fake_redis;
 pub mod faktory;
+pub mod history;
 pub mod http;
 pub mod load;
 pub mod pair;

@@ -8,4 +8,5 @@ mod common;
 mod crash;
 mod damage;
 mod full_disk;
+mod history;
 mod returns;

@@ -325,16 +325,11 @@ fn failure(failure: &Value) -> String {
 
 /// A delivery that did not succeed, in one line.
 fn attempt(attempt: &Value) -> String {
-    let field = |path| text(at(attempt, path));
-    let times = format!("{} to {}", field("/began_at"), field("/ended_at"));
-    let parts = [field("/worker"), field("/kind"), field("/message").lines().next().unwrap_or_default().to_owned()];
-    let parts: Vec<String> = parts.into_iter().filter(|part| !part.is_empty()).collect();
-    format!(
-        "{} {} {times}{}",
-        field("/number"),
-        field("/end"),
-        parts.iter().map(|part| format!(", {part}")).collect::<String>()
-    )
+    let [number, began, ended, worker, end, kind, message] =
+        ["/number", "/began_at", "/ended_at", "/worker", "/end", "/kind", "/message"].map(|it| text(at(attempt, it)));
+    let message = message.lines().next().unwrap_or_default().to_owned();
+    let error: String = [kind, message].iter().filter(|it| !it.is_empty()).map(|it| format!(": {it}")).collect();
+    format!("{number} {began} to {ended} {worker} {end}{error}")
 }
 
 /// One line for each field that has a value; further lines of a value are indented.

@@ -22,6 +22,7 @@ use windlass_testkit::daemon::{Daemon, free_port};
 use crate::common;
 use crate::common::eventmq;
 use crate::common::faktory;
+use crate::common::history;
 use crate::common::load::Load;
 use crate::common::spiderq;
 use crate::common::{Peer, kind, submission, wait_for_log, wait_until};
@@ -30,6 +31,13 @@ use crate::common::{Peer, kind, submission, wait_for_log, wait_until};
 const READ_EARLY: &str = "the store was read before its lease was free";
 
 // ---- one broker -----------------------------------------------------------------------------------------------------
+
+#[test]
+fn every_daemon_shows_the_past_attempts_of_a_job() {
+    let daemons = Daemons::start(2);
+    history::fail_twice(&daemons[1]);
+    (0..2).for_each(|at| history::check(&daemons[at]));
+}
 
 #[test]
 fn clients_of_every_protocol_meet_whichever_daemon_they_are_at() {

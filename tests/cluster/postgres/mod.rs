@@ -13,6 +13,7 @@ use windlass_testkit::daemon::{Daemon, Plan};
 use crate::common;
 use crate::common::eventmq;
 use crate::common::faktory;
+use crate::common::history;
 use crate::common::http::Http;
 use crate::common::load::Load;
 use crate::common::postgres::Postgres;
@@ -69,6 +70,23 @@ fn kill_9_of_the_daemon_under_load_loses_nothing() {
     load.check(daemon.address("gearman"));
     assert!(!dir.path().join("data/store").exists(), "the data directory has no store");
     assert_eq!(postgres.number("SELECT epoch FROM windlass.lease"), 1 + KILLS as u64);
+}
+
+#[test]
+fn past_attempts_of_a_job_are_in_the_database() {
+    let (postgres, dir) = (Postgres::start(), tempfile::tempdir().unwrap());
+    let mut daemon = daemon(dir.path(), &postgres).start();
+    history::fail_twice(&daemon);
+    for stops in [false, true] {
+        history::check(&daemon);
+        if stops {
+            stop(&mut daemon);
+        } else {
+            daemon.kill();
+        }
+        daemon.restart();
+    }
+    history::check(&daemon);
 }
 
 #[test]
