@@ -5,6 +5,7 @@ mod acknowledges;
 mod adopt;
 mod away;
 mod batches;
+mod bodies;
 mod claims;
 mod clocks;
 mod collect;
