@@ -5,6 +5,7 @@
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
+use crate::condition::Order;
 use crate::ids::{ClientId, JobId, Priority, Protocol, Protocols, Timestamp};
 use crate::jobs::{Job, JobStateKind};
 use crate::queues::{Codec, QueueFigures, QueueRules, Throttle};
@@ -127,16 +128,6 @@ pub enum Query {
         /// The most rows to return.
         limit: u32,
     },
-}
-
-/// An order of jobs. Dead and done jobs go by the time of their end, all others by number. Jobs that a filter selects by
-/// number or name come oldest first.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, Serialize)]
-pub enum Order {
-    /// The last one first.
-    Newest,
-    /// The first one first.
-    Oldest,
 }
 
 /// One job in a listing or an answer to `Look`.

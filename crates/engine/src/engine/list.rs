@@ -14,13 +14,13 @@ use super::scope::Scope;
 use super::serving::{waiting, workers};
 use super::state::State;
 use crate::clients::{Client, Worker};
-use crate::condition::{Condition, Subject};
+use crate::condition::{Condition, Order, Subject};
 use crate::context::Context;
 use crate::event::{QueueChange, Reply};
 use crate::ids::{ClientId, JobId, Protocol, Protocols, QueueId, Timestamp};
 use crate::jobs::{Job, JobStateKind, Slot};
 use crate::outcome::End;
-use crate::query::{ClientRow, FiguresRow, JobView, Order, QueueRow, WorkerRow};
+use crate::query::{ClientRow, FiguresRow, JobView, QueueRow, WorkerRow};
 use crate::queues::{Queue, SortKey};
 use crate::request::{Cursor, Filter, Mutation, QueueKind};
 use crate::work::{CHANGE, LOOKED_UP, NAME, NAMES_PER_ROW, ROW, STEP, TEST, TEST_BYTES, WORK_PER_ROW};
@@ -210,8 +210,7 @@ pub(super) fn list_jobs(
     (after, limit): (Cursor, u32),
     call: &mut Call<'_>,
 ) {
-    let (scope, limit) = (Scope::of(state, call), state.page(limit));
-    let (slots, next) = matching_by(state, (Scoped { filter, scope }, order), after, limit);
+    let (slots, next) = matching(state, (filter, order), Scope::of(state, call), (after, state.page(limit)));
     state.work.spend(ROW * slots.len() as u64);
     let rows: Vec<JobView> = slots.into_iter().filter_map(|slot| view(state, state.jobs.at(slot)?)).collect();
     call.reply(Reply::Jobs { rows, next });
@@ -224,7 +223,7 @@ pub(super) fn mutate(
     (after, limit): (Cursor, u32),
     call: &mut Call<'_>,
 ) {
-    let (slots, next) = matching(state, filter, Scope::of(state, call), after, state.page(limit));
+    let (slots, next) = matching(state, (filter, None), Scope::of(state, call), (after, state.page(limit)));
     if action == Mutation::Discard
         && after == Cursor::default()
         && let Some(queue) = filter.cleared_queue().filter(|queue| state.queues.named(queue).is_some())
@@ -268,7 +267,7 @@ pub(super) fn preview(
     (after, limit): (Cursor, u32),
     call: &mut Call<'_>,
 ) {
-    let (slots, next) = matching(state, filter, Scope::of(state, call), after, state.page(limit));
+    let (slots, next) = matching(state, (filter, None), Scope::of(state, call), (after, state.page(limit)));
     let jobs = slots.into_iter().filter_map(|slot| state.jobs.at(slot)).filter(|job| applies(state, action, job));
     call.reply(Reply::Counted { jobs: u32::try_from(jobs.count()).unwrap_or(u32::MAX), next });
 }
@@ -305,24 +304,15 @@ impl Deref for Scoped<'_> {
     }
 }
 
-/// A page of matching jobs in the order of [`crate::Query::Jobs`], and where to go on.
+/// A page of matching jobs, and where to go on. Numbers and names lead directly to their jobs. Without an order they come
+/// as [`crate::Query::Jobs`] has them.
 pub(super) fn matching(
     state: &State,
-    filter: &Filter,
+    (filter, order): (&Filter, Option<Order>),
     scope: Scope,
-    after: Cursor,
-    limit: usize,
+    (after, limit): (Cursor, usize),
 ) -> (Vec<Slot>, Option<Cursor>) {
-    matching_by(state, (Scoped { filter, scope }, None), after, limit)
-}
-
-/// The same in a given order. Numbers and names lead directly to their jobs.
-fn matching_by(
-    state: &State,
-    (filter, order): (Scoped<'_>, Option<Order>),
-    after: Cursor,
-    limit: usize,
-) -> (Vec<Slot>, Option<Cursor>) {
+    let filter = Scoped { filter, scope };
     if !filter.ids.is_empty() {
         return matching_ids(state, filter, after, limit);
     }
