@@ -21,6 +21,7 @@ mod push;
 mod queues;
 mod search;
 mod shell;
+mod timeline;
 
 use std::sync::Arc;
 
