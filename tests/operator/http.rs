@@ -327,6 +327,10 @@ fn jobs_are_found_by_every_condition() {
     assert_eq!(names("order=newest&queue=default").0, ["jid-00000003", "jid-00000002"]);
     assert_eq!(names("order=next&queue=default").0, ["jid-00000001", "jid-00000002"]);
     assert_eq!(names("order=next&state=scheduled").0, ["jid-00000003"]);
+    let page = http.request("GET", "/search", &[("Accept", "text/html")], b"");
+    assert!(page.status == 200 && page.text().contains("The search box finds a job"), "{page:?}");
+    let without = http.get("/api/v1/search");
+    assert!(without.json()["detail"].as_str().unwrap().contains("there must be the parameter `q`"), "{without:?}");
     for conditions in ["order=next", "order=next&state=ready", "order=next&state=dead&queue=default", "order=none"] {
         refused(&http.get(&format!("/api/v1/jobs?{conditions}")), 400, "bad_request");
     }

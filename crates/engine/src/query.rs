@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::ids::{ClientId, JobId, Priority, Protocol, Protocols, Timestamp};
 use crate::jobs::{Job, JobStateKind};
 use crate::queues::{Codec, QueueFigures, QueueRules, Throttle};
-use crate::request::{Cursor, Filter, JobRef, Mutation, QueueKind, WorkerState};
+use crate::request::{Cursor, Filter, JobRef, Mutation, Order, QueueKind, WorkerState};
 
 /// State is read; nothing changes. Listings return a page at a time. A client with a protocol sees the jobs, schedules,
 /// queues and subscriptions of its protocol, those in bridged queues, and its protocol's batches. Totals, days,
@@ -129,16 +129,6 @@ pub enum Query {
     },
     /// Return the past deliveries of a job that did not succeed. Refused if the job does not exist. Answer: `Attempts`.
     Attempts(JobRef),
-}
-
-/// An order of jobs. Dead and done jobs go by the time of their end, all others by number. Jobs that a filter selects by
-/// number or name come oldest first.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, Serialize)]
-pub enum Order {
-    /// The last one first.
-    Newest,
-    /// The first one first.
-    Oldest,
 }
 
 /// One job in a listing or an answer to `Look`.

@@ -15,8 +15,6 @@ use crate::ids::{JobId, QueueId};
 use crate::jobs::{Job, JobState, JobStateKind, Jobs, Stored};
 use crate::queues::{Queue, Queues, SortKey};
 
-/// A shorter body stays: its place takes as much.
-const BODY_BYTES_MIN: usize = 48;
 /// Jobs that one look for bodies passes.
 const LOOKED_MAX: usize = 4_096;
 /// Parts of a round that are known one by one.
@@ -58,7 +56,7 @@ impl Default for Residency {
         Self {
             left: Vec::new(),
             known: 0,
-            found: false,
+            found: true,
             thorough: false,
             windows: HashMap::with_hasher(FixedState::default()),
             wanted: Vec::new(),
@@ -89,10 +87,10 @@ impl Residency {
         (chosen, looked)
     }
 
-    /// The new numbers come first. A round that is over is followed by the next.
+    /// The new numbers come first. A round that is over is followed by the next: of all jobs, however many new ones come.
     fn begin(&mut self, next_job: u64) {
         let newest = next_job.saturating_sub(1);
-        if self.left.is_empty() && newest <= self.known {
+        if self.left.is_empty() {
             self.thorough = !self.found;
             self.found = false;
             self.left.push((0, newest));
@@ -108,7 +106,7 @@ impl Residency {
 
     fn can_leave(&self, job: &Job, queues: &Queues) -> bool {
         let is_leased = matches!(job.state, JobState::Leased(_));
-        if is_leased || job.payload.stored().is_some() || job.body().len() < BODY_BYTES_MIN {
+        if is_leased || !job.payload.can_leave() {
             return false;
         }
         let is_near = || match &job.state {

@@ -23,6 +23,7 @@ use crate::login::Logins;
 use crate::metrics::Series;
 use crate::places::{Place, Places};
 use crate::problem::{Outcome, Problem};
+use crate::site::attention::Surveys;
 use crate::site::history::History;
 use crate::time::moment_text;
 
@@ -52,6 +53,8 @@ pub(crate) struct App {
     pub(crate) series: Mutex<Series>,
     /// What the overview draws.
     pub(crate) history: History,
+    /// What the overview says of many queues.
+    pub(crate) surveys: Surveys,
     /// What `/metrics` shows of the daemon itself.
     pub(crate) daemon_figures: Figures,
     /// What connections of HTTP have done.
@@ -110,6 +113,7 @@ impl App {
             watching: Places::new(WATCHING_MAX),
             series: Mutex::new(Series::new(metrics.queues_max)),
             history: History::default(),
+            surveys: Surveys::default(),
             daemon_figures: figures,
             counts,
             started_at,

@@ -111,6 +111,7 @@ fn plain(text: &str) -> String {
     text.replace("invalid digit found in string", "a whole number is expected")
         .replace("provided string was not `true` or `false`", "true or false is expected")
         .replace("number too large to fit in target type", "the number is too large")
+        .replace("missing field", "there must be the parameter")
         .replace("unknown variant", "there is no")
         .replace("unknown field", "there is no parameter")
         .replace(", expected one of", "; there are")

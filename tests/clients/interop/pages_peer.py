@@ -136,6 +136,11 @@ def tour(person):
     person.wait("a reason", lambda: "no worker serves mails" in person.text(".why"))
     assert person.text("details[open] pre") == "needle in a body"
 
+    person.go("/jobs?queue=mails")
+    newest = person.text("tbody th a")
+    person.click("oldest first")
+    person.wait("the other order", lambda: person.text(".choice strong") == "oldest first" and int(person.text("tbody th a")) < int(newest))
+
     person.go("/queues/" + urllib.parse.quote(EVIL, safe=""))
     assert person.text("h1") == EVIL
     person.press("tbody th a")
@@ -188,10 +193,10 @@ def tour(person):
 
 def looks(person, axe):
     """Every page in both themes at three widths: no violation of accessibility, and nothing beside the screen."""
-    fill(person.address)
+    batch = fill(person.address)
     script = open(axe).read()
     job = person.job("dead")
-    paths = [*PAGES, "/jobs?state=dead", "/jobs?error=x", f"/jobs/{job}", f"/push?job={job}", "/queues/mails", "/search?q=nothing", "/nowhere", "/jobs/None"]
+    paths = [*PAGES, "/jobs?state=dead", "/jobs?error=x", f"/jobs/{job}", f"/push?job={job}", "/push", "/queues/mails", f"/batches/{batch}", "/search?q=nothing", "/search", "/nowhere", "/jobs/None"]
     found = []
     for theme in ["light", "dark"]:
         person.emulate("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": theme}])
@@ -242,6 +247,21 @@ def keys(person):
     assert person.confirm() == "Retry all 3 jobs that match?"
     person.wait("no dead job", lambda: "No job is dead." in person.text())
 
+    # The job of a batch leads to it, and is pushed again with another argument, as a job of Faktory.
+    person.go("/queues/parts")
+    person.press("tbody th a")
+    person.press("dl a[href^='/batches/']")
+    person.wait("its batch", lambda: "nightly" in person.text("h1") and "0 of 1 have succeeded" in person.text("dl"))
+    person.press("tbody th a")
+    person.click("Edit and push again")
+    person.wait("the form", lambda: person.one("[name=jobtype]").get_attribute("value") == "Part")
+    for name, text in [("args", "[12345678901234567890]"), ("custom", "")]:
+        person.one(f"[name={name}]").clear()
+        person.one(f"[name={name}]").send_keys(text)
+    person.click("Push", "main")
+    person.wait("the new job", lambda: "12345678901234567890" in person.text(".tree"))
+    assert "parts faktory" in person.text("dl") and "Batch" not in person.text("dl"), person.text("dl")
+
     # A daemon that is gone, and one that hangs; with a selected row, too, which stays selected.
     person.emulate("Network.enable")
     for terms in [{"offline": True, "latency": 0}, {"offline": False, "latency": 600_000}]:
@@ -256,7 +276,7 @@ def keys(person):
 
 
 def fill(address):
-    """Three dead jobs of one error, and jobs that wait."""
+    """Three dead jobs of one error, jobs that wait, and a batch of one, whose name is the answer."""
     with socket.create_connection(("127.0.0.1", int(FAKTORY))) as peer:
         lines = peer.makefile("rwb")
         lines.readline()
@@ -265,7 +285,10 @@ def fill(address):
             lines.write(f"{verb} {value if isinstance(value, str) else json.dumps(value)}\r\n".encode())
             lines.flush()
             answer = lines.readline()
-            return json.loads(lines.read(int(answer[1:]) + 2)) if answer.startswith(b"$") and answer[1:2] != b"-" else answer
+            if not answer.startswith(b"$") or answer[1:2] == b"-":
+                return answer
+            text = lines.read(int(answer[1:]) + 2).decode().strip()
+            return json.loads(text) if text.startswith("{") else text
 
         ask("HELLO", {"v": 2, "hostname": "host", "wid": "worker-1", "pid": 1, "labels": ["ruby"]})
         for number in range(3):
@@ -275,6 +298,9 @@ def fill(address):
             jid = ask("FETCH", "mails")["jid"]
             ask("FAIL", {"jid": jid, "errtype": "Timeout", "message": f"no answer after {3000 + number} ms", "backtrace": ["a.rb:1"]})
         ask("PUSH", {"jid": "jid-waits", "queue": "mails", "jobtype": "Welcome", "args": ["x" * 400]})
+        batch = ask("BATCH NEW", {"description": "nightly", "success": {"jid": "callback-1", "jobtype": "Done", "args": []}})
+        ask("PUSH", {"jid": "jid-member", "queue": "parts", "jobtype": "Part", "args": [], "custom": {"bid": batch}})
+        return batch
 
 
 def bulk(person):

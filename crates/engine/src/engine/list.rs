@@ -21,9 +21,9 @@ use crate::event::{QueueChange, Reply};
 use crate::ids::{ClientId, JobId, Protocol, Protocols, QueueId, Timestamp};
 use crate::jobs::{Job, JobStateKind, Slot, Stored};
 use crate::outcome::End;
-use crate::query::{ClientRow, FiguresRow, JobView, Order, QueueRow, WorkerRow};
+use crate::query::{ClientRow, FiguresRow, JobView, QueueRow, WorkerRow};
 use crate::queues::{Queue, SortKey};
-use crate::request::{Cursor, Filter, Mutation, QueueKind};
+use crate::request::{Cursor, Filter, Mutation, Order, QueueKind};
 use crate::work::{CHANGE, LOOKED_UP, NAME, NAMES_PER_ROW, ROW, STEP, TEST, TEST_BYTES, WORK_PER_ROW};
 
 /// Jobs that the row of a worker shows.

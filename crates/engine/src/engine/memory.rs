@@ -37,12 +37,12 @@ impl Engine {
         chosen.into_iter().filter_map(|id| Some((id, jobs.get(id)?.payload.share_body()))).collect()
     }
 
-    /// A body was written at this place. Returns whether the job refers to it from now on: not if the job has gone, or
-    /// has another body by now.
+    /// A body was written at this place. Returns whether the job refers to it from now on: not if the job has gone, is
+    /// handed out, or has another body by now.
     pub fn set_stored(&mut self, job: JobId, body: &[u8], at: u64) -> bool {
         let jobs = &mut self.state.jobs;
         let Some(slot) = jobs.slot(job) else { return false };
-        let is_same = |job: &&Job| job.payload.stored().is_none() && job.body() == body;
+        let is_same = |job: &&Job| job.lease().is_none() && job.payload.stored().is_none() && job.body() == body;
         let Some(now) = jobs.at(slot).filter(is_same) else { return false };
         let Some(payload) = Stored::new(at, body).and_then(|stored| now.payload.with_stored(stored)) else {
             return false;

@@ -209,6 +209,15 @@ impl Payload {
         }
     }
 
+    /// Whether memory is gained when the body is elsewhere. The place of a short body takes as much.
+    #[must_use]
+    pub fn can_leave(&self) -> bool {
+        const BODY_BYTES_MIN: usize = 48;
+        self.stored().is_none()
+            && (BODY_BYTES_MIN..=u32::MAX as usize).contains(&self.body().len())
+            && stored::Head::fits(self.key(), self.name())
+    }
+
     /// The same key and name, with the body elsewhere. `None`: the key or the name is too long.
     #[must_use]
     pub fn with_stored(&self, body: Stored) -> Option<Self> {

@@ -63,6 +63,12 @@ impl Head {
         Some(Self { key: u16::from_le_bytes(*key).checked_sub(1), name: u16::from_le_bytes(*name), body })
     }
 
+    /// Whether key and name are short enough for a payload without its body.
+    pub(super) fn fits(key: Option<&[u8]>, name: &[u8]) -> bool {
+        let longest = usize::from(u16::MAX);
+        key.is_none_or(|key| key.len() < longest) && name.len() <= longest
+    }
+
     /// A payload without its body. `None`: the key or the name is too long.
     pub(super) fn write(key: Option<&[u8]>, name: &[u8], body: Stored) -> Option<Box<[u8]>> {
         let prefix = key.map_or(Some(0), |key| u16::try_from(key.len() + 1).ok())?;

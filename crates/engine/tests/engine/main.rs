@@ -6,6 +6,7 @@ mod adopt;
 mod attempts;
 mod away;
 mod batches;
+mod bodies;
 mod claims;
 mod clocks;
 mod collect;

@@ -126,8 +126,8 @@ fn busy(row: Option<&QueueRow>) -> String {
     let in_hand = |row: &QueueRow| row.places.get(JobStateKind::Leased as usize).copied().unwrap_or_default();
     match row.map(|row| (row.workers, in_hand(row))) {
         None | Some((_, 0)) => String::new(),
-        Some((0 | 1, 1)) => "; its worker is busy".to_owned(),
-        Some((workers, jobs)) if jobs >= workers => format!("; all {} of its workers are busy", workers.max(1)),
+        Some((0 | 1, _)) => "; its worker is busy".to_owned(),
+        Some((workers, jobs)) if jobs >= workers => format!("; all {workers} of its workers are busy"),
         Some((workers, jobs)) => format!("; {jobs} of its {workers} workers are busy"),
     }
 }

@@ -32,6 +32,7 @@ mod wait;
 mod words;
 pub(crate) mod workers;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use axum::http::StatusCode;
@@ -164,17 +165,27 @@ pub(crate) fn text(mut document: utoipa::openapi::OpenApi) -> String {
     let none = SecurityRequirement::default();
     let either = ["token", "password"].map(|name| SecurityRequirement::new(name, [""; 0]));
     document.security = Some([none].into_iter().chain(either).collect());
+    let examples: BTreeMap<String, serde_json::Value> =
+        serde_json::from_str(include_str!("../../examples.json")).unwrap_or_default();
     for (name, path) in &mut document.paths.paths {
-        let operations = [&mut path.get, &mut path.put, &mut path.post, &mut path.delete].into_iter().flatten();
-        for answers in operations.map(|operation| &mut operation.responses.responses) {
+        let methods = [("GET", &mut path.get), ("PUT", &mut path.put), ("POST", &mut path.post)];
+        let methods = methods.into_iter().chain([("DELETE", &mut path.delete)]);
+        for (method, operation) in methods.filter_map(|(method, operation)| Some((method, operation.as_mut()?))) {
+            let (answers, example) = (&mut operation.responses.responses, examples.get(&format!("{method} {name}")));
             if !OPEN.contains(&&**name) {
                 answers.entry("503".to_owned()).or_insert_with(|| late.clone());
                 answers.entry("401".to_owned()).or_insert_with(|| stranger.clone());
             }
             for (status, response) in answers {
-                if let RefOr::T(response) = response
-                    && response.description.is_empty()
-                {
+                let RefOr::T(response) = response else { continue };
+                if status.starts_with('2') {
+                    for content in response.content.values_mut() {
+                        if let RefOr::T(content) = content {
+                            content.example = example.cloned();
+                        }
+                    }
+                }
+                if response.description.is_empty() {
                     let reason = status.parse().ok().and_then(|status: StatusCode| status.canonical_reason());
                     reason.unwrap_or("An answer").clone_into(&mut response.description);
                 }
@@ -189,6 +200,40 @@ mod tests {
     use std::path::Path;
 
     use super::*;
+
+    /// `examples.json` has answers of a daemon.
+    #[test]
+    fn examples_have_the_fields_of_their_schemas() {
+        let document: serde_json::Value = serde_json::from_str(&openapi()).unwrap();
+        let examples: BTreeMap<String, serde_json::Value> =
+            serde_json::from_str(include_str!("../../examples.json")).unwrap();
+        assert!(examples.len() >= 10);
+        for (operation, example) in examples {
+            let (method, path) = operation.split_once(' ').unwrap();
+            let answers = document["paths"][path][method.to_lowercase()]["responses"].as_object().unwrap();
+            let shown = answers.values().map(|answer| &answer["content"]["application/json"]);
+            let shown = shown.filter(|content| content["example"] == example).next().unwrap();
+            let name = shown["schema"]["$ref"].as_str().unwrap().rsplit('/').next().unwrap();
+            let schema = &document["components"]["schemas"][name];
+            let parts: Vec<_> = schema["allOf"].as_array().cloned().unwrap_or_else(|| vec![schema.clone()]);
+            let resolved = parts.iter().map(|part| match part["$ref"].as_str() {
+                Some(to) => &document["components"]["schemas"][to.rsplit('/').next().unwrap()],
+                None => part,
+            });
+            let (mut fields, mut required) = (BTreeMap::new(), Vec::new());
+            for part in resolved {
+                fields.extend(part["properties"].as_object().unwrap());
+                required.extend(part["required"].as_array().into_iter().flatten().map(|it| it.as_str().unwrap()));
+            }
+            let given = example.as_object().unwrap();
+            for field in given.keys() {
+                assert!(fields.contains_key(field), "{operation}: {name} has no {field}");
+            }
+            for field in required {
+                assert!(given.contains_key(field), "{operation}: {field} is missing");
+            }
+        }
+    }
 
     /// `WINDLASS_TEST_OPENAPI=1` writes the document.
     #[test]

@@ -1,16 +1,19 @@
 //! What an operator should look at first.
 
-use std::sync::Arc;
-use std::time::Duration;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
-use windlass_engine::{Cursor, JobStateKind, Query, QueueRow, Reply};
+use windlass_engine::{Cursor, JobStateKind, Query, QueueRow, Reply, Timestamp};
 
 use super::shell::Age;
 use crate::app::App;
 use crate::name::Name;
 
-/// Queues that are looked at for each overview.
+/// Queues that are looked at for each overview. More of them are looked at in between.
 const QUEUES_MAX: u32 = 1_000;
+
+/// How long queues are looked at after an overview.
+const ASKED: Duration = Duration::from_secs(60);
 
 /// Queues that are named.
 const NAMED_MAX: usize = 5;
@@ -34,46 +37,95 @@ pub(super) struct Concern {
     pub(super) is_bad: bool,
 }
 
+/// What all queues show together.
+#[derive(Clone, Debug, Default)]
+struct Survey {
+    /// Queues whose jobs no worker takes.
+    unserved: usize,
+    /// Some of them.
+    names: Vec<String>,
+    /// The oldest job that could run: since when, and where.
+    oldest: Option<(Timestamp, String)>,
+}
+
+/// The last survey of more queues than one look can see, and when an overview last asked for it.
+#[derive(Debug, Default)]
+pub(crate) struct Surveys(Mutex<(Option<Survey>, Option<Instant>)>);
+
 /// Looks at the daemon. What does not answer is left out.
 pub(super) async fn look(app: &Arc<App>) -> Vec<Concern> {
     let mut concerns = limits(app).await;
     let query = Query::Queues { after: Cursor::default(), limit: QUEUES_MAX };
-    if let Ok(Reply::Queues { rows, .. }) = app.ask(query).await {
-        concerns.extend(unserved(&rows));
-        concerns.extend(oldest(app, &rows));
+    if let Ok(Reply::Queues { rows, next }) = app.ask(query).await {
+        let mut survey = Survey::default();
+        survey.add(&rows);
+        let of_all = next.and_then(|_| app.surveys.ask());
+        concerns.extend(of_all.unwrap_or(survey).concerns(app));
     }
     concerns
 }
 
-fn ready(row: &QueueRow) -> u32 {
-    row.places.get(JobStateKind::Ready as usize).copied().unwrap_or_default()
+/// Looks at all queues, a page at a time, while overviews ask for it.
+pub(super) async fn survey(app: &Arc<App>) {
+    let is_asked = app.surveys.of().1.is_some_and(|at| at.elapsed() < ASKED);
+    let (mut survey, mut client) = (Survey::default(), app.client());
+    let mut after = is_asked.then(Cursor::default);
+    while let Some(from) = after.take() {
+        let query = Query::Queues { after: from, limit: QUEUES_MAX };
+        let Ok(Reply::Queues { rows, next }) = client.ask(query).await else { return };
+        survey.add(&rows);
+        after = next;
+    }
+    app.surveys.of().0 = is_asked.then_some(survey);
 }
 
-/// Queues whose jobs nobody takes.
-fn unserved(rows: &[QueueRow]) -> Option<Concern> {
-    let leased = |row: &QueueRow| row.places.get(JobStateKind::Leased as usize).copied().unwrap_or_default();
-    let is_unserved = |row: &&QueueRow| ready(row) > 0 && row.workers == 0 && leased(row) == 0 && !row.is_paused();
-    let queues: Vec<String> = rows.iter().filter(is_unserved).map(|row| Name(row.name.clone()).to_string()).collect();
-    let named = queues.iter().take(NAMED_MAX).cloned().collect::<Vec<_>>().join(", ");
-    let more = queues.len().saturating_sub(NAMED_MAX);
-    let text = match (queues.len(), more) {
-        (0, _) => return None,
-        (1, _) => format!("Jobs of {named} wait, and no worker serves it"),
-        (_, 0) => format!("Jobs wait where no worker serves: {named}"),
-        (_, more) => format!("Jobs wait where no worker serves: {named} and {more} more"),
-    };
-    Some(Concern { text, to: "/queues?sort=ready".to_owned(), is_bad: true })
+impl Surveys {
+    fn of(&self) -> MutexGuard<'_, (Option<Survey>, Option<Instant>)> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The last one, if there is one. More will follow for a while.
+    fn ask(&self) -> Option<Survey> {
+        let mut of = self.of();
+        of.1 = Some(Instant::now());
+        of.0.clone()
+    }
 }
 
-/// The oldest job that could run.
-fn oldest(app: &App, rows: &[QueueRow]) -> Option<Concern> {
-    let waits = rows.iter().filter(|row| !row.is_paused()).filter_map(|row| Some((row.oldest_ready_at?, row)));
-    let (at, row) = waits.min_by_key(|(at, _)| *at)?;
-    let waited = Duration::from_millis(app.now().wall.ms_since(at));
-    let name = Name(row.name.clone()).to_string();
-    let to: String = form_urlencoded::byte_serialize(name.as_bytes()).collect();
-    let text = format!("The oldest ready job has waited for {}, in {name}", Age(waited));
-    (waited > OLD).then(|| Concern { text, to: format!("/jobs?state=ready&queue={to}"), is_bad: false })
+impl Survey {
+    fn add(&mut self, rows: &[QueueRow]) {
+        for row in rows.iter().filter(|row| !row.is_paused()) {
+            let name = || Name(row.name.clone()).to_string();
+            if row.workers == 0 && row.jobs(JobStateKind::Ready) > 0 && row.jobs(JobStateKind::Leased) == 0 {
+                self.unserved += 1;
+                if self.names.len() < NAMED_MAX {
+                    self.names.push(name());
+                }
+            }
+            let is_older = |at: &Timestamp| self.oldest.as_ref().is_none_or(|(oldest, _)| at < oldest);
+            if let Some(at) = row.oldest_ready_at.filter(is_older) {
+                self.oldest = Some((at, name()));
+            }
+        }
+    }
+
+    fn concerns(&self, app: &App) -> impl Iterator<Item = Concern> {
+        let (named, more) = (self.names.join(", "), self.unserved.saturating_sub(self.names.len()));
+        let text = match (self.unserved, more) {
+            (0, _) => None,
+            (1, _) => Some(format!("Jobs of {named} wait, and no worker serves it")),
+            (_, 0) => Some(format!("Jobs wait where no worker serves: {named}")),
+            (_, more) => Some(format!("Jobs wait where no worker serves: {named} and {more} more")),
+        };
+        let unserved = text.map(|text| Concern { text, to: "/queues?sort=ready".to_owned(), is_bad: true });
+        let oldest = self.oldest.as_ref().and_then(|(at, name)| {
+            let waited = Duration::from_millis(app.now().wall.ms_since(*at));
+            let to: String = form_urlencoded::byte_serialize(name.as_bytes()).collect();
+            let text = format!("The oldest ready job has waited for {}, in {name}", Age(waited));
+            (waited > OLD).then(|| Concern { text, to: format!("/jobs?state=ready&queue={to}"), is_bad: false })
+        });
+        unserved.into_iter().chain(oldest)
+    }
 }
 
 /// Limits that are nearly reached, the disk, and certificates.

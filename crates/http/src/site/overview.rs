@@ -127,6 +127,7 @@ pub(crate) async fn watch(app: Arc<App>) {
             }
             before = Some(now);
         }
+        attention::survey(&app).await;
         tokio::time::sleep(EVERY).await;
     }
 }

@@ -5,11 +5,13 @@ use std::sync::Arc;
 use askama::Template;
 use axum::extract::State;
 use axum::response::{IntoResponse as _, Response};
+use serde::Deserialize;
+use utoipa::IntoParams;
 
 use super::shell::{Shell, page};
 use crate::api::search::{self, Found, Wanted};
 use crate::app::App;
-use crate::params::Params;
+use crate::params::{Known, Params};
 use crate::prefix::to_path;
 use crate::problem::Outcome;
 
@@ -21,13 +23,20 @@ struct Choice {
     found: Found,
 }
 
+/// What is looked for. A browser that has no script sends the empty box, too.
+#[derive(Debug, Deserialize, IntoParams)]
+pub(super) struct Asked {
+    #[serde(default)]
+    #[param(value_type = Option<String>)]
+    q: String,
+}
+
 pub(super) async fn show(
     shell: Shell,
     State(app): State<Arc<App>>,
-    Params(wanted): Params<Wanted>,
+    Known(Asked { q }): Known<Asked>,
 ) -> Outcome<Response> {
-    let q = wanted.q.clone();
-    let found = search::search(State(app), Params(wanted)).await?.0;
+    let found = search::search(State(app), Params(Wanted { q: q.clone() })).await?.0;
     match (found.jobs.as_slice(), &found.queue) {
         ([job], None) => Ok(to_path(&shell.prefix, &format!("/jobs/{job}"))),
         ([], Some(queue)) => {

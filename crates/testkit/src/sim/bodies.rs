@@ -31,8 +31,12 @@ impl Bodies {
             match job.payload.stored() {
                 Some(from) => assert!(engine.set_loaded(*id, from, &self.read(*id, from)), "{id:?} refers to {from:?}"),
                 None => {
-                    let body = job.payload.share_body();
-                    self.store(engine, *id, &body);
+                    let (body, is_handed_out) = (job.payload.share_body(), job.lease().is_some());
+                    if is_handed_out {
+                        assert!(!engine.set_stored(*id, &body, 0), "{id:?} is handed out");
+                    } else {
+                        self.store(engine, *id, &body);
+                    }
                 }
             }
         }
