@@ -42,6 +42,8 @@ pub(crate) fn check(daemon: &Daemon) {
             assert!(attempt[time].is_string(), "{job}");
             attempt.as_object_mut().unwrap().remove(time);
         }
+        assert!(attempt["seconds"].as_f64().is_some_and(|it| it >= 0.0), "{job}");
+        attempt.as_object_mut().unwrap().remove("seconds");
         attempt
     };
     let trace = ["a.rb:1", "b.rb:2"];

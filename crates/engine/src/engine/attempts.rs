@@ -6,9 +6,11 @@ use super::call::Call;
 use super::checks::find;
 use super::scope::Scope;
 use super::state::State;
+use super::why::holder;
 use crate::event::Reply;
 use crate::ids::JobId;
-use crate::jobs::{Attempt, AttemptEnd, Holder, Slot};
+use crate::jobs::{Attempt, AttemptEnd, Slot};
+use crate::query::LeaseHolder;
 use crate::refusal::{Refusal, Thing};
 use crate::request::JobRef;
 
@@ -17,7 +19,8 @@ pub(super) fn end_attempt(state: &mut State, slot: Slot, end: AttemptEnd) {
     let Some(job) = state.jobs.at(slot) else { return };
     let Some(lease) = job.lease() else { return };
     let (began_at, ended_at) = (lease.taken_at.shifted(state.skew_ms), state.wall());
-    let worker = worker(state, &lease.holder);
+    let LeaseHolder { worker, address, .. } = holder(state, &lease.holder);
+    let worker = if worker.is_empty() { address.into_boxed_bytes() } else { worker.to_vec().into() };
     let attempt = Attempt { number: job.attempts, worker, began_at, ended_at, end, error: None };
     state.jobs.update(slot, |job| job.extra_mut().end_attempt(attempt));
 }
@@ -33,20 +36,6 @@ pub(super) fn lose_attempt(state: &mut State, id: JobId) {
 pub(super) fn take_back(state: &mut State, slot: Slot) {
     end_attempt(state, slot, AttemptEnd::TakenBack);
     state.jobs.update(slot, |job| job.extra_mut().taken_back = true);
-}
-
-/// The name of a worker as far as it is known, or else its address.
-fn worker(state: &State, holder: &Holder) -> Box<[u8]> {
-    let client = match holder {
-        Holder::Named(name) => return name.clone(),
-        Holder::Connection(client) => state.clients.get(*client),
-        Holder::Away(_) => None,
-    };
-    let Some(client) = client else { return Box::default() };
-    let named = client.worker().and_then(|number| state.workers.from(number).next());
-    let names =
-        [client.label().as_ref(), named.map_or(&[][..], |(_, worker)| worker.name()), client.info().address.as_bytes()];
-    names.into_iter().find(|name| !name.is_empty()).unwrap_or_default().into()
 }
 
 /// Answers with the history of a job.

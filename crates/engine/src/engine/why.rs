@@ -5,7 +5,6 @@ use super::checks::find;
 use super::scope::Scope;
 use super::serving::{is_worked_on, serve_it};
 use super::state::State;
-use crate::clients::Client;
 use crate::event::Reply;
 use crate::jobs::{Holder, Job, JobState, JobStateKind};
 use crate::query::{LeaseHolder, ThrottleRow, Why};
@@ -63,18 +62,17 @@ pub(super) fn list_throttles(state: &State, (after, limit): (Cursor, u32), call:
     call.reply(Reply::Throttles { rows, next });
 }
 
-fn holder(state: &State, holder: &Holder) -> LeaseHolder {
+/// Who has a lease. A connection without a name of its own has that of its worker.
+pub(super) fn holder(state: &State, holder: &Holder) -> LeaseHolder {
     match holder {
         Holder::Named(worker) => LeaseHolder { worker: worker.to_vec().into(), ..LeaseHolder::default() },
         Holder::Connection(id) => {
-            let client = state.clients.get(*id);
-            let info = client.map(Client::info);
-            LeaseHolder {
-                worker: client.map(|client| client.label().clone()).unwrap_or_default(),
-                address: info.map(|info| info.address.clone()).unwrap_or_default(),
-                number: info.map_or(0, |info| info.number),
-                protocol: client.and_then(Client::protocol),
-            }
+            let Some(client) = state.clients.get(*id) else { return LeaseHolder::default() };
+            let named = client.worker().and_then(|number| state.workers.from(number).next());
+            let named = named.filter(|_| client.label().is_empty());
+            let worker = named.map_or_else(|| client.label().clone(), |(_, worker)| worker.name().to_vec().into());
+            let (address, number) = (client.info().address.clone(), client.info().number);
+            LeaseHolder { worker, address, number, protocol: client.protocol() }
         }
         Holder::Away(protocol) => LeaseHolder { protocol: Some(*protocol), ..LeaseHolder::default() },
     }

@@ -74,8 +74,9 @@ impl Attempts {
 
     /// Adds an attempt and cuts what is too long. The oldest gives way if there are [`Attempts::MAX`].
     pub fn push(&mut self, attempt: Attempt) {
-        let Attempt { worker, error, .. } = &attempt;
-        let (worker, error) = (cut(worker, Self::NAME_BYTES_MAX), error.as_deref().map(AttemptError::cut));
+        let worker = cut(&attempt.worker, Self::NAME_BYTES_MAX);
+        let error = attempt.error.as_deref();
+        let error = error.map(|error| AttemptError::of([&error.kind, &error.message, &error.backtrace]));
         if self.0.len() >= Self::MAX {
             self.0.remove(0);
         }
@@ -95,7 +96,10 @@ impl Attempts {
             && last.ended_at == failure.at
             && matches!(last.end, Failed | TimedOut | Unconvertible)
         {
-            self.set_error(self.0.len() - 1, Some(AttemptError::of(failure)));
+            self.set_error(
+                self.0.len() - 1,
+                Some(AttemptError::of([&failure.kind, &failure.message, &first_lines(failure)])),
+            );
         }
     }
 
@@ -110,29 +114,22 @@ impl Attempts {
     /// Bytes counted for them in memory limits.
     pub(super) fn weight_bytes(&self) -> usize {
         const FIXED: usize = 64;
-        let before = std::iter::once(None).chain(self.iter().map(|attempt| attempt.error.as_deref()));
-        let errors = self.iter().map(|attempt| attempt.error.as_deref()).zip(before);
-        let errors = errors.filter(|(error, before)| error != before).filter_map(|(error, _)| error);
-        let texts = errors.map(|error| FIXED + error.kind.len() + error.message.len() + error.backtrace.len());
-        self.iter().map(|attempt| FIXED + attempt.worker.len()).chain(texts).sum()
+        let (mut bytes, mut before) = (0, None);
+        for Attempt { worker, error, .. } in &self.0 {
+            let error = error.as_deref();
+            let own = error.filter(|_| error != before);
+            let texts = own.map_or(0, |own| FIXED + own.kind.len() + own.message.len() + own.backtrace.len());
+            (bytes, before) = (bytes + FIXED + worker.len() + texts, error);
+        }
+        bytes
     }
 }
 
 impl AttemptError {
-    fn of(failure: &Failure) -> Self {
-        Self {
-            kind: cut(&failure.kind, Attempts::NAME_BYTES_MAX),
-            message: cut(&failure.message, Attempts::MESSAGE_BYTES_MAX),
-            backtrace: first_lines(failure.backtrace.iter().map(AsRef::as_ref), Attempts::BACKTRACE_BYTES_MAX),
-        }
-    }
-
-    fn cut(&self) -> Self {
-        Self {
-            kind: cut(&self.kind, Attempts::NAME_BYTES_MAX),
-            message: cut(&self.message, Attempts::MESSAGE_BYTES_MAX),
-            backtrace: cut(&self.backtrace, Attempts::BACKTRACE_BYTES_MAX),
-        }
+    fn of([kind, message, backtrace]: [&[u8]; 3]) -> Self {
+        let (message, backtrace) =
+            (cut(message, Attempts::MESSAGE_BYTES_MAX), cut(backtrace, Attempts::BACKTRACE_BYTES_MAX));
+        Self { kind: cut(kind, Attempts::NAME_BYTES_MAX), message, backtrace }
     }
 }
 
@@ -148,17 +145,19 @@ fn cut(text: &[u8], bytes_max: usize) -> Box<[u8]> {
     [text.get(..end).unwrap_or_default(), MORE].concat().into()
 }
 
-/// Lines with a line feed between them, cut. Reads no more lines than are kept.
-fn first_lines<'a>(lines: impl Iterator<Item = &'a [u8]>, bytes_max: usize) -> Box<[u8]> {
+/// The first lines of a stack trace: a little more than is kept.
+fn first_lines(failure: &Failure) -> Vec<u8> {
+    const BYTES_MAX: usize = Attempts::BACKTRACE_BYTES_MAX;
     let mut text = Vec::new();
-    for (index, line) in lines.enumerate() {
-        text.extend((index > 0).then_some(b'\n'));
-        text.extend_from_slice(line.get(..=bytes_max).unwrap_or(line));
-        if text.len() > bytes_max {
-            break;
+    for line in &failure.backtrace {
+        text.extend_from_slice(line.get(..=BYTES_MAX).unwrap_or(line));
+        if text.len() > BYTES_MAX {
+            return text;
         }
+        text.push(b'\n');
     }
-    cut(&text, bytes_max)
+    text.pop();
+    text
 }
 
 /// An error as daemons send it to each other.
@@ -280,8 +279,13 @@ mod tests {
         }
         // Bytes that are no text are cut anywhere.
         assert_eq!(*cut(&[0x80; 20], 10), [&[0x80; 7][..], "…".as_bytes()].concat());
-        let lines: Vec<&[u8]> = vec![b"one", b"two", b"three"];
-        assert_eq!(*first_lines(lines.iter().copied(), 100), *b"one\ntwo\nthree");
-        assert_eq!(*first_lines(lines.iter().copied(), 9), *"one\ntw…".as_bytes());
+        let lines = |lines: &[&'static [u8]]| {
+            let backtrace = lines.iter().map(|line| bytes::Bytes::from_static(line)).collect();
+            first_lines(&Failure { backtrace, ..Failure::default() })
+        };
+        assert_eq!(lines(&[b"one", b"", b"three"]), b"one\n\nthree");
+        assert_eq!(lines(&[]), b"");
+        // No more than that is read.
+        assert_eq!(lines(&[b"one", &[b'x'; 600], b"three"]), [&b"one\n"[..], &[b'x'; 513]].concat());
     }
 }

@@ -1,5 +1,7 @@
 //! The history of a job: deliveries that did not succeed.
 
+use std::time::Duration;
+
 use windlass_engine::AttemptEnd;
 
 use super::view::view;
@@ -21,6 +23,8 @@ view! {
         began_at: Option<String> = moment_text(attempt.began_at),
         /// When it ended.
         ended_at: Option<String> = moment_text(attempt.ended_at),
+        /// How long the worker had the job.
+        seconds: f64 = Duration::from_millis(attempt.ended_at.ms_since(attempt.began_at)).as_secs_f64(),
         /// `failed`: the worker reported a failure. `lost`: the worker was lost. `timed out`: its lease ran out.
         /// `released`: the worker gave the job back. `taken back`: an operator, or another client, took it back. `unconvertible`: the job has no form in
         /// the worker's protocol.
@@ -42,19 +46,9 @@ view! {
 }
 
 impl Attempt {
-    /// What happened, without the times.
-    pub(crate) fn text(&self) -> String {
-        let worker = self.worker.as_ref().map_or_else(|| "a worker without a name".to_owned(), Name::to_string);
-        let end = match self.end {
-            "lost" => "was lost",
-            "released" => "gave it back",
-            "taken back" => "had it, and it was taken back",
-            "unconvertible" => "has no form for it",
-            end => end,
-        };
-        let error = [&self.kind, &self.message].into_iter().flatten().filter(|text| !text.is_empty());
-        let error: Vec<&str> = error.map(String::as_str).collect();
-        let colon = if error.is_empty() { "" } else { ": " };
-        format!("attempt {}: {worker} {end}{colon}{}", self.number, error.join(": "))
+    /// The class and the message of the error, as far as they are known.
+    pub(crate) fn error(&self) -> String {
+        let parts = [&self.kind, &self.message].into_iter().flatten().filter(|text| !text.is_empty());
+        parts.map(String::as_str).collect::<Vec<_>>().join(": ")
     }
 }

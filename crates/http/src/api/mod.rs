@@ -1,6 +1,6 @@
 //! The routes, with their description (OpenAPI), and the handlers by subject.
 
-mod attempts;
+pub(crate) mod attempts;
 pub(crate) mod batches;
 mod bulk;
 pub(crate) mod cluster;

@@ -14,6 +14,7 @@ use base64::engine::general_purpose::STANDARD;
 use windlass_engine::Protocol;
 
 use super::shell::{Shell, page};
+use super::timeline::Moment;
 use crate::api::detail::JobDetail;
 use crate::api::filter::Conditions;
 use crate::api::jobs::{self, JobPage, Which};
@@ -52,18 +53,6 @@ struct OneJob {
     detail: JobDetail,
     body: Shown,
     timeline: Vec<Moment>,
-}
-
-/// A moment in the life of a job.
-#[derive(Debug)]
-struct Moment {
-    at: String,
-    what: String,
-    /// The class of its mark.
-    kind: &'static str,
-    /// When the attempt began that ended then.
-    began_at: Option<String>,
-    backtrace: String,
 }
 
 /// A body in three forms.
@@ -166,41 +155,8 @@ impl JobsPage {
 pub(super) async fn show(shell: Shell, State(app): State<Arc<App>>, id: Segments<u64>) -> Outcome<Html<String>> {
     let detail = jobs::get(State(app), id).await?.0;
     let body = Shown::of(&detail);
-    let timeline = timeline(&detail);
+    let timeline = Moment::all(&detail);
     page(&OneJob { shell, detail, body, timeline })
-}
-
-/// What is known of a job's past and future, in order.
-fn timeline(detail: &JobDetail) -> Vec<Moment> {
-    let JobDetail { job, history, .. } = detail;
-    let failure = job.failure.as_ref();
-    let until = match job.lease {
-        Some(_) => "its lease ends, if nothing happens",
-        None => "it leaves this state by itself",
-    };
-    // Failures are in the history, unless it was full, or the daemon had no history then.
-    let is_missing = |at: &&String| !history.iter().any(|attempt| attempt.ended_at.as_ref() == Some(*at));
-    let failed = |at: Option<&'_ String>| at.filter(is_missing).cloned();
-    let moments = [
-        ("ready, or created", job.ready_at.clone(), ""),
-        ("failed first", failed(failure.and_then(|failure| failure.first_at.as_ref())), "bad"),
-        ("failed last", failed(failure.and_then(|failure| failure.at.as_ref())), "bad"),
-        ("taken by its worker", job.lease.as_ref().and_then(|lease| lease.since.clone()), ""),
-        (until, job.until.clone(), "soon"),
-    ];
-    let known = |(what, at, kind): (&str, Option<String>, _)| {
-        Some(Moment { what: what.to_owned(), at: at?, kind, began_at: None, backtrace: String::new() })
-    };
-    let attempts = history.iter().filter_map(|attempt| {
-        let kind = if matches!(attempt.end, "released" | "taken back") { "" } else { "bad" };
-        let (at, began_at, backtrace) =
-            (attempt.ended_at.clone()?, attempt.began_at.clone(), attempt.backtrace.join("\n"));
-        Some(Moment { what: attempt.text(), at, kind, began_at, backtrace })
-    });
-    let mut moments: Vec<_> = moments.into_iter().filter_map(known).chain(attempts).collect();
-    // All have the same form, so their order as texts is that in time.
-    moments.sort_by(|one, other| one.at.cmp(&other.at));
-    moments
 }
 
 impl OneJob {

@@ -22,6 +22,7 @@ mod queues;
 mod search;
 mod shell;
 pub(crate) mod survey;
+mod timeline;
 
 use std::sync::Arc;
 

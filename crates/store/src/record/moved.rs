@@ -45,7 +45,7 @@ pub struct Moved {
     /// Number of workers lost with it.
     pub losses: u32,
     /// Its past attempts.
-    pub history: Option<Arc<Attempts>>,
+    pub past: Option<Arc<Attempts>>,
 }
 
 impl Moved {
@@ -54,11 +54,11 @@ impl Moved {
         (job.state, job.rank, job.ready_at) = (self.state, self.rank, self.ready_at);
         (job.attempts, job.failures) = (self.attempts, self.failures);
         let plain = self.cycle.is_none() && self.failure.is_none() && self.progress.is_none();
-        if job.extra.is_none() && plain && self.losses == 0 && self.history.is_none() {
+        if job.extra.is_none() && plain && self.losses == 0 && self.past.is_none() {
             return;
         }
         let extra = job.extra.get_or_insert_default();
-        (extra.losses, extra.attempts) = (self.losses, self.history);
+        (extra.losses, extra.attempts) = (self.losses, self.past);
         (extra.cycle, extra.failure, extra.progress) = (self.cycle, self.failure, self.progress);
         extra.member.iter_mut().for_each(|member| member.ran = self.ran);
         if let (Some(track), Some(at)) = (&mut extra.track, self.updated_at) {
@@ -75,7 +75,7 @@ impl Moved {
             failures: self.failures,
         };
         let told = (self.cycle, self.failure.as_deref(), self.progress.as_ref());
-        put_moved(self.job, &standing, told, (self.ran, self.updated_at, self.losses, self.history.as_deref()), out);
+        put_moved(self.job, &standing, told, (self.ran, self.updated_at, self.losses, self.past.as_deref()), out);
     }
 }
 
@@ -87,8 +87,8 @@ pub(crate) fn encode_moved(job: &Job, out: &mut Vec<u8>) {
     let ran = extra.and_then(|e| e.member).is_some_and(|member| member.ran);
     let updated_at = extra.and_then(|e| e.track).map(|track| track.updated_at);
     let losses = extra.map_or(0, |extra| extra.losses);
-    let history = extra.and_then(|extra| extra.attempts.as_deref());
-    put_moved(job.id, &Standing::of(job), told, (ran, updated_at, losses, history), out);
+    let past = extra.and_then(|extra| extra.attempts.as_deref());
+    put_moved(job.id, &Standing::of(job), told, (ran, updated_at, losses, past), out);
 }
 
 /// Whether its batch has counted a job, the time of its last visible change, the number of workers lost with it, and its
@@ -100,7 +100,7 @@ fn put_moved(id: JobId, standing: &Standing<'_>, told: Told<'_>, seen: Seen<'_>,
     out.push(MOVED);
     put_u64(out, id.0);
     let (cycle, failure, progress) = (told.0.is_some(), told.1.is_some(), told.2.is_some());
-    let (ran, updated_at, losses, history) = seen;
+    let (ran, updated_at, losses, past) = seen;
     let bits = bit(cycle, has::CYCLE)
         | bit(failure, has::FAILURE)
         | bit(failed_before(told.1), has::FAILED_BEFORE)
@@ -109,7 +109,7 @@ fn put_moved(id: JobId, standing: &Standing<'_>, told: Told<'_>, seen: Seen<'_>,
         | bit(ran, has::RAN)
         | bit(updated_at.is_some(), has::TRACK)
         | bit(losses > 0, has::LOSSES)
-        | bit(history.is_some(), has::ATTEMPTS);
+        | bit(past.is_some(), has::ATTEMPTS);
     put_u64(out, bits);
     put_standing(standing, out);
     put_told(told, out);
@@ -117,7 +117,7 @@ fn put_moved(id: JobId, standing: &Standing<'_>, told: Told<'_>, seen: Seen<'_>,
         put_time(out, at);
     }
     put_losses(losses, out);
-    put_attempts(history, out);
+    put_attempts(past, out);
 }
 
 pub(super) fn decode_moved(from: &mut Reader<'_>) -> Result<Moved, DecodeError> {
@@ -140,7 +140,7 @@ pub(super) fn decode_moved(from: &mut Reader<'_>) -> Result<Moved, DecodeError> 
     let ran = bits & has::RAN != 0;
     let updated_at = if bits & has::TRACK == 0 { None } else { Some(from.time()?) };
     let losses = read_losses(from, bits)?;
-    let history = if bits & has::ATTEMPTS == 0 { None } else { Some(read_attempts(from)?) };
+    let past = if bits & has::ATTEMPTS == 0 { None } else { Some(read_attempts(from)?) };
     Ok(Moved {
         job,
         state,
@@ -154,6 +154,6 @@ pub(super) fn decode_moved(from: &mut Reader<'_>) -> Result<Moved, DecodeError> 
         ran,
         updated_at,
         losses,
-        history,
+        past,
     })
 }

@@ -78,7 +78,7 @@ pub(crate) fn golden() -> Vec<(&'static str, Record)> {
         ran: false,
         updated_at: None,
         losses: 0,
-        history: None,
+        past: None,
     };
     let queue = QueueImage {
         id: QueueId(3),
@@ -219,7 +219,7 @@ pub(crate) fn golden() -> Vec<(&'static str, Record)> {
         end,
         error: error.cloned().map(Arc::new),
     };
-    let history = jobs::attempts([
+    let past = jobs::attempts([
         attempt(1, 300, AttemptEnd::Failed, Some(&error)),
         attempt(2, -1_000, AttemptEnd::TimedOut, Some(&error)),
         attempt(3, 1, AttemptEnd::Lost, None),
@@ -228,7 +228,7 @@ pub(crate) fn golden() -> Vec<(&'static str, Record)> {
         attempt(6, 4, AttemptEnd::TakenBack, None),
         attempt(300, 70_000, AttemptEnd::Failed, None),
     ]);
-    let tried = Extra { failure: Some(Box::new(failure.clone())), attempts: Some(history.clone()), ..Extra::default() };
+    let tried = Extra { failure: Some(Box::new(failure.clone())), attempts: Some(past.clone()), ..Extra::default() };
     let again = Failure { first_at: Timestamp(1_600_000_000_000), ..failure.clone() };
     let retried = Failure { next_at: Some(Timestamp(1_700_000_015_000)), ..failure.clone() };
     let retried_extra = Extra { failure: Some(Box::new(retried.clone())), ..Extra::default() };
@@ -322,7 +322,7 @@ pub(crate) fn golden() -> Vec<(&'static str, Record)> {
         ("moved_to_be_retried", Record::Moved(Moved { failure: Some(Box::new(retried)), ..moved_ran })),
         ("put_to_be_retried", Record::Put(Job { extra: Some(Box::new(retried_extra)), ..jobs::plain() })),
         ("put_attempts", Record::Put(Job { extra: Some(Box::new(tried)), attempts: 300, ..jobs::plain() })),
-        ("moved_attempts", Record::Moved(Moved { losses: 1, history: Some(history), ..moved_tried })),
+        ("moved_attempts", Record::Moved(Moved { losses: 1, past: Some(past), ..moved_tried })),
         ("queue_gone", Record::QueueGone(QueueId(3))),
         ("day", Record::Day(DayBegin { number: 300, day: 20_000, totals: totals() })),
         ("head_plain", Record::Meta(MetaRecord { meta: old_meta(), clean: false })),

@@ -269,7 +269,7 @@ fn any_retry() -> impl Strategy<Value = Retry> {
     })
 }
 
-/// The history that these attempts make.
+/// The past that these attempts make.
 pub(crate) fn attempts(list: impl IntoIterator<Item = Attempt>) -> Arc<Attempts> {
     let mut attempts = Attempts::default();
     list.into_iter().for_each(|attempt| attempts.push(attempt));
@@ -304,13 +304,13 @@ fn any_extra() -> impl Strategy<Value = Extra> {
             Box::new(Failure { at, first_at, next_at, kind, message, backtrace })
         },
     );
-    let history = (prop::collection::vec(any_attempt(), 1..30)).prop_map(attempts);
+    let past = (prop::collection::vec(any_attempt(), 1..30)).prop_map(attempts);
     let progress = (any::<u32>(), any::<u32>(), any_bytes()).prop_map(|(numerator, denominator, text)| Progress {
         numerator,
         denominator,
         text,
     });
-    let told = (option::of(cycle), option::of(failure), option::of(history), option::of(progress));
+    let told = (option::of(cycle), option::of(failure), option::of(past), option::of(progress));
     let expiry = prop_oneof![Just(Expiry::Never), any_time().prop_map(Expiry::At), any_time().prop_map(Expiry::By)];
     let track = (any::<u64>(), any_time()).prop_map(|(keep_ms, updated_at)| Track { keep_ms, updated_at });
     let rest = (

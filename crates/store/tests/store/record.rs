@@ -65,7 +65,7 @@ fn any_moved() -> impl Strategy<Value = Moved> {
             ran: extra.member.is_some_and(|member| member.ran),
             updated_at: extra.track.map(|track| track.updated_at),
             losses: extra.losses,
-            history: extra.attempts,
+            past: extra.attempts,
         }
     })
 }

@@ -95,9 +95,9 @@ fn any_record() -> impl Strategy<Value = Record> {
             let ran = extra.member.is_some_and(|member| member.ran);
             // Of a tracked job, it is in every change.
             let updated_at = Some(extra.track.map_or(Timestamp(0), |track| track.updated_at));
-            let (losses, history) = (extra.losses, extra.attempts);
+            let (losses, past) = (extra.losses, extra.attempts);
             let Job { id, state, rank, ready_at, attempts, failures, .. } = job;
-            Record::Moved(Moved { job: id, state, rank, ready_at, attempts, failures, cycle, failure, progress, ran, updated_at, losses, history })
+            Record::Moved(Moved { job: id, state, rank, ready_at, attempts, failures, cycle, failure, progress, ran, updated_at, losses, past })
         }),
         2 => (1u64..9).prop_map(|id| Record::Gone(JobId(id))),
         4 => (jobs::any_queue(), 0u32..3).prop_map(|(image, id)| {
