@@ -11,6 +11,7 @@
 //! It does what came first first, so a place is freed after all who asked for it have been served. A commit that needs
 //! a body reads it itself, before it is written ([`Loading::reader`]).
 
+use std::cmp::Reverse;
 use std::collections::VecDeque;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -30,6 +31,8 @@ use crate::mailbox::Mailbox;
 const STEP_BYTES: u64 = 1 << 20;
 /// Bytes that are read before the bodies are given out.
 const READ_BYTES: u64 = 8 << 20;
+/// Bodies that are given out at once.
+const READ_BODIES: usize = 1_024;
 /// How long a body that cannot be read is tried again, before its client is told.
 const TRIED_FOR: Duration = Duration::from_secs(2);
 /// The pause between two tries, and after bodies could not be written.
@@ -60,8 +63,8 @@ struct Todo {
     loads: Vec<Load>,
     /// Places that are free once this commit is on the disk.
     freed: VecDeque<(u64, Vec<Stored>)>,
-    /// Those who have jobs for which memory has no room now.
-    for_room: Vec<Arc<Mailbox>>,
+    /// Those who have jobs for which memory has no room now, and the bytes of these jobs.
+    for_room: Vec<(Arc<Mailbox>, u64)>,
     is_short: bool,
 }
 
@@ -117,11 +120,15 @@ impl Loading {
         }
     }
 
-    /// Rings a mailbox when there is room for its job.
-    pub(crate) fn ring_for_room(&self, mailbox: &Arc<Mailbox>) {
+    /// Rings a mailbox when there is room for a job of this size, or when there will be none.
+    pub(crate) fn ring_for_room(&self, mailbox: &Arc<Mailbox>, bytes: u64) {
+        self.wait_for_room(vec![(Arc::clone(mailbox), bytes)]);
+    }
+
+    fn wait_for_room(&self, who: Vec<(Arc<Mailbox>, u64)>) {
         self.add(|todo| {
             todo.is_short = true;
-            todo.for_room.push(Arc::clone(mailbox));
+            todo.for_room.extend(who);
         });
     }
 
@@ -153,7 +160,7 @@ impl Loader {
     pub fn start(hub: Arc<Hub>, file: BodyFile) -> io::Result<Self> {
         let stop = Arc::new(AtomicBool::new(false));
         let _ = hub.loading.reader.set(file.reader());
-        let work = Work { hub: Arc::clone(&hub), file, again: Vec::new(), stop: Arc::clone(&stop) };
+        let work = Work { hub: Arc::clone(&hub), file, again: Vec::new(), stuck_until: None, stop: Arc::clone(&stop) };
         let thread = thread::Builder::new().name("bodies".into()).spawn(move || work.run())?;
         let _ = hub.loading.thread.set(thread.thread().clone());
         thread.thread().unpark();
@@ -174,46 +181,72 @@ struct Work {
     file: BodyFile,
     /// Bodies that could not be read, and since when.
     again: Vec<(Load, Instant)>,
+    /// When it looks again whether bodies can leave memory.
+    stuck_until: Option<Instant>,
     stop: Arc<AtomicBool>,
 }
 
 impl Work {
     fn run(mut self) {
         while !self.stop.load(Ordering::Acquire) {
-            let Todo { loads, for_room, is_short, freed } = std::mem::take(&mut *self.hub.loading.lock());
-            let is_idle = loads.is_empty() && !is_short;
-            self.load(loads);
-            self.free(freed);
-            if is_short {
-                self.make_room();
+            if self.step() {
+                continue;
             }
-            for_room.iter().for_each(|mailbox| mailbox.ring());
-            self.hub.loading.figures.disk_bytes.store(self.file.disk_bytes(), Ordering::Relaxed);
-            if is_idle {
-                let waits = !self.again.is_empty() || !self.hub.loading.lock().freed.is_empty();
-                if waits { thread::park_timeout(PAUSE) } else { thread::park() }
-            }
+            let waits = !self.again.is_empty() || self.stuck_until.is_some();
+            let waits = waits || !self.hub.loading.lock().freed.is_empty();
+            if waits { thread::park_timeout(PAUSE) } else { thread::park() }
         }
+    }
+
+    /// Does what there is to do. Returns whether there was anything that could lead to more.
+    fn step(&mut self) -> bool {
+        let Todo { loads, for_room, is_short, freed } = std::mem::take(&mut *self.hub.loading.lock());
+        let is_busy = !loads.is_empty() || is_short;
+        self.load(loads);
+        self.free(freed);
+        if self.stuck_until.is_some_and(|until| until <= Instant::now()) {
+            self.stuck_until = None;
+            self.hub.loading.is_stuck.store(false, Ordering::Release);
+        }
+        if is_short && self.stuck_until.is_none() {
+            self.make_room(for_room);
+        } else {
+            for_room.iter().for_each(|(mailbox, _)| mailbox.ring());
+        }
+        self.hub.loading.figures.disk_bytes.store(self.file.disk_bytes(), Ordering::Relaxed);
+        is_busy
     }
 
     // ---- back into memory -------------------------------------------------------------------------------------------
 
     fn load(&mut self, new: Vec<Load>) {
-        let now = Instant::now();
         let mut all = std::mem::take(&mut self.again);
-        all.extend(new.into_iter().map(|load| (load, now)));
-        // Neighbours are read one after the other; those that a client waits for come first.
-        all.sort_by_key(|(load, _)| (load.who.is_none(), load.from.at));
-        let mut all = all.into_iter().peekable();
-        while all.peek().is_some() {
+        self.sort_in(new, &mut all);
+        while !all.is_empty() {
             let (mut part, mut bytes) = (Vec::new(), 0);
             while bytes < READ_BYTES
-                && let Some(next) = all.next()
+                && part.len() < READ_BODIES
+                && let Some(next) = all.pop()
             {
                 bytes += u64::from(next.0.from.len);
                 part.push(next);
             }
+            // What is not needed yet is loaded as far as there is room.
+            if part.iter().all(|(load, _)| load.who.is_none()) && self.hub.is_short_of_memory(0) {
+                return;
+            }
             self.load_part(part);
+            let new = std::mem::take(&mut self.hub.loading.lock().loads);
+            self.sort_in(new, &mut all);
+        }
+    }
+
+    /// Neighbours are read one after the other; those that a client waits for come first, at the end.
+    fn sort_in(&self, new: Vec<Load>, all: &mut Vec<(Load, Instant)>) {
+        if !new.is_empty() || !all.is_empty() {
+            let now = Instant::now();
+            all.extend(new.into_iter().map(|load| (load, now)));
+            all.sort_by_key(|(load, _)| Reverse((load.who.is_none(), load.from.at)));
         }
     }
 
@@ -267,30 +300,35 @@ impl Work {
         later.into_iter().rev().for_each(|one| todo.freed.push_front(one));
     }
 
-    /// Moves bodies out until there is room, or none is left that can go. Jobs that are needed meanwhile come first.
-    fn make_room(&mut self) {
-        let mut in_vain = 0;
-        while self.hub.is_short_of_memory() && !self.stop.load(Ordering::Acquire) {
-            if !self.hub.loading.lock().loads.is_empty() {
-                return self.hub.loading.add(|todo| todo.is_short = true);
+    /// Moves bodies out until there is room, or none is left that can go, and rings those who wait for it. Jobs that
+    /// are needed meanwhile come first, as long as memory is not full.
+    fn make_room(&mut self, for_room: Vec<(Arc<Mailbox>, u64)>) {
+        let (begun, mut in_vain) = (Instant::now(), 0);
+        let bytes = for_room.iter().map(|(_, bytes)| *bytes).max().unwrap_or_default();
+        while self.hub.is_short_of_memory(bytes) && !self.stop.load(Ordering::Acquire) {
+            if !self.hub.loading.lock().loads.is_empty() && !self.hub.is_out_of_memory() {
+                return self.hub.loading.wait_for_room(for_room);
             }
             let (bodies, looks) = self.hub.cool(STEP_BYTES);
-            in_vain = if bodies.is_empty() { in_vain + 1 } else { 0 };
-            if in_vain > looks {
-                return self.is_stuck("no body is left that could leave it");
-            }
             let (places, written) = self.file.write_all(bodies.iter().map(|(_, body)| &body[..]));
-            let kept = self.hub.set_stored(&bodies, &places);
-            kept.into_iter().for_each(|stored| self.file.free(stored));
+            let unused = self.hub.set_stored(&bodies, &places);
+            in_vain = if places.len() > unused.len() { 0 } else { in_vain + 1 };
+            unused.into_iter().for_each(|stored| self.file.free(stored));
             if let Err(error) = written {
-                return self.is_stuck(&error.to_string());
+                self.is_stuck(&error.to_string(), begun);
+                break;
+            }
+            if in_vain > looks {
+                self.is_stuck("no body is left that could leave it", begun);
+                break;
             }
         }
-        self.hub.loading.is_stuck.store(false, Ordering::Release);
+        for_room.iter().for_each(|(mailbox, _)| mailbox.ring());
     }
 
-    /// Memory cannot be relieved now: what does not fit is refused, until it can.
-    fn is_stuck(&self, why: &str) {
+    /// Memory cannot be relieved now: what does not fit is refused, until the thread looks again. It has looked since
+    /// `begun`, and spends most of its time otherwise.
+    fn is_stuck(&mut self, why: &str, begun: Instant) {
         let reason = "memory cannot be relieved";
         crate::warn_limited!(
             reason,
@@ -298,9 +336,9 @@ impl Work {
             "memory is nearly full (limits.memory) and cannot be relieved: new jobs may be refused"
         );
         self.hub.loading.is_stuck.store(true, Ordering::Release);
-        let waiting = std::mem::take(&mut self.hub.loading.lock().for_room);
-        waiting.iter().for_each(|mailbox| mailbox.ring());
-        thread::park_timeout(PAUSE);
-        self.hub.loading.is_stuck.store(false, Ordering::Release);
+        self.stuck_until = Some(Instant::now() + PAUSE.max(begun.elapsed() * 8));
     }
 }
+
+#[cfg(test)]
+mod tests;
