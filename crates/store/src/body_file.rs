@@ -115,14 +115,15 @@ impl BodyFile {
     ///
     /// It cannot be written. Nothing has changed.
     pub fn write(&mut self, body: &[u8]) -> io::Result<u64> {
-        let bytes = body.len() as u64;
+        // An empty body, too, is in an extent that it keeps.
+        let bytes = body.len().max(1) as u64;
         if self.at + bytes > self.run.end * EXTENT {
             self.begin_run(bytes);
         }
         self.reader.0.write_all_at(body, self.at)?;
         let at = self.at;
         self.at += bytes;
-        self.bytes += bytes;
+        self.bytes += body.len() as u64;
         self.count(at, bytes, 1);
         Ok(at)
     }
