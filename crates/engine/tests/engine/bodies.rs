@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use windlass_engine::{
     Backoff, Calls, Capacity, Clash, ClientCommand, ClientId, Command, Condition, Context, Engine, Event, Filter, Job,
-    JobCommand, JobId, JobReader, JobStateKind, KeyUntil, Limits, Mutation, Notice, Query, Refusal, RepayTo,
-    Reply, Stored, Tag, Timestamp,
+    JobCommand, JobId, JobReader, JobStateKind, KeyUntil, Limits, Mutation, Notice, Query, Refusal, RepayTo, Reply,
+    Stored, Tag, Timestamp,
 };
 
 use crate::common::*;
@@ -221,11 +221,10 @@ fn a_place_is_free_once_when_its_job_needs_it_no_more() {
         ("killed and cancelled", vec![(1, mutate(all(), Mutation::Kill)), (1, mutate(all(), Mutation::Cancel))]),
         ("its queue removed", vec![(1, remove_queue("q", false))]),
         ("failed for good", vec![(2, take(["q"]).into()), (2, fail(1)), (1, mutate(all(), Mutation::Discard))]),
-        ("released and discarded", vec![
-            (2, take(["q"]).into()),
-            (2, release(1, false)),
-            (1, mutate(all(), Mutation::Discard)),
-        ]),
+        (
+            "released and discarded",
+            vec![(2, take(["q"]).into()), (2, release(1, false)), (1, mutate(all(), Mutation::Discard))],
+        ),
     ];
     for (how, commands) in table {
         let mut cold = Cold::new();
@@ -245,19 +244,22 @@ fn a_place_is_free_once_when_its_job_needs_it_no_more() {
 fn a_job_lives_on_while_its_body_is_elsewhere() {
     let table: [(&str, Push, Vec<(u64, Command)>); 5] = [
         ("retried", long("q", "1").retry(5, Backoff::None), vec![(2, take(["q"]).into()), (2, fail(1))]),
-        ("dead and requeued", long("q", "1"), vec![
-            (1, mutate(all(), Mutation::Kill)),
-            (1, mutate(all(), Mutation::Requeue)),
-        ]),
-        ("its key ends", long("q", "1").unique_until("k", Clash::Attach, KeyUntil::Start), vec![
-            (2, take(["q"]).into()),
-            (2, release(1, false)),
-        ]),
+        (
+            "dead and requeued",
+            long("q", "1"),
+            vec![(1, mutate(all(), Mutation::Kill)), (1, mutate(all(), Mutation::Requeue))],
+        ),
+        (
+            "its key ends",
+            long("q", "1").unique_until("k", Clash::Attach, KeyUntil::Start),
+            vec![(2, take(["q"]).into()), (2, release(1, false))],
+        ),
         ("lost", long("q", "1"), vec![(2, take(["q"]).into()), (2, ClientCommand::Close.into())]),
-        ("shelved", long("q", "1").cycle().with(|job| job.name = Some(name("n"))), vec![
-            (2, take_round("q").into()),
-            (2, release(1, true)),
-        ]),
+        (
+            "shelved",
+            long("q", "1").cycle().with(|job| job.name = Some(name("n"))),
+            vec![(2, take_round("q").into()), (2, release(1, true))],
+        ),
     ];
     for (how, push, commands) in table {
         let mut cold = Cold::new();
@@ -333,7 +335,9 @@ fn a_filter_that_reads_bodies_waits_for_those_that_decide() {
         let mut cold = cold_with_texts();
         cold.store_all([1, 2]);
         let (events, missed) = cold.insist(&list_jobs(filter.clone()));
-        let [(_, Event::Reply(_, Reply::Jobs { rows, next: None }))] = &events[..] else { panic!("{what}: {events:?}") };
+        let [(_, Event::Reply(_, Reply::Jobs { rows, next: None }))] = &events[..] else {
+            panic!("{what}: {events:?}")
+        };
         let rows: Vec<u64> = rows.iter().map(|row| row.job.id.0).collect();
         assert_eq!((&missed[..], &rows[..]), (missing, found), "{what}");
 
