@@ -48,7 +48,9 @@ impl Cold {
     }
 
     fn store_all(&mut self, jobs: impl IntoIterator<Item = u64>) {
-        jobs.into_iter().for_each(|job| drop(self.store(job)));
+        jobs.into_iter().for_each(|job| {
+            self.store(job);
+        });
     }
 
     fn stored(&self, job: u64) -> Option<Stored> {
