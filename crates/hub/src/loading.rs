@@ -1,14 +1,14 @@
 //! The thread that moves bodies out of memory and back: it owns the file of bodies ([`BodyFile`]).
 //!
 //! ```text
-//!   the engine's lock                            this thread
-//!   a visit: who waits for which body ─────────► read · give bodies to jobs and to mail · ring
-//!            bodies that are needed soon ──────► read · give them to jobs
-//!            places that are free ─────────────► free them, once the commit behind them is on the disk
-//!            memory is short ──────────────────► ask the engine for bodies · write them · report their places
+//!   the engine's lock                        this thread
+//!   a visit: mail that waits for bodies ──► read · give bodies to jobs and to mail · ring
+//!            bodies that are needed soon ──► read · give them to jobs
+//!            places that are free ─────────► free them, once the commit behind them is on the disk
+//!            memory is short ──────────────► ask the engine for bodies · write them · report their places
 //! ```
 //!
-//! It does what came first first, so a place is freed after all who asked for it have been served. A commit that needs
+//! Requests are served in their order, so a place is freed after all requests for it. A commit that needs
 //! a body reads it itself, before it is written ([`Loading::reader`]).
 
 use std::cmp::Reverse;
@@ -39,7 +39,7 @@ const TRIED_FOR: Duration = Duration::from_secs(2);
 /// The pause between two tries, and after bodies could not be written.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Somebody waits for a body, or will soon.
+/// A client waits for a body, or will soon.
 #[derive(Clone, Debug)]
 pub(crate) struct Load {
     pub(crate) job: JobId,
@@ -48,7 +48,7 @@ pub(crate) struct Load {
     pub(crate) who: Option<Arc<Mailbox>>,
 }
 
-/// What the thread has to do. Shared with the hub.
+/// The thread's work. Shared with the hub.
 #[derive(Debug, Default)]
 pub struct Loading {
     todo: Mutex<Todo>,
@@ -64,7 +64,7 @@ struct Todo {
     loads: Vec<Load>,
     /// Places that are free once this commit is on the disk.
     freed: VecDeque<(u64, Vec<Stored>)>,
-    /// Those who have jobs for which memory has no room now, and the bytes of these jobs.
+    /// Clients with jobs for which memory has no room now, and the bytes of these jobs.
     for_room: Vec<(Arc<Mailbox>, u64)>,
     is_short: bool,
 }
@@ -179,7 +179,7 @@ impl Loader {
 }
 
 impl Drop for Loader {
-    /// Ends the thread. Nobody may wait for a body any more.
+    /// Ends the thread. No client may wait for a body any more.
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Release);
         self.thread.unpark();
@@ -241,7 +241,7 @@ impl Work {
                 bytes += u64::from(next.0.from.len);
                 part.push(next);
             }
-            // What is not needed yet is loaded as far as there is room.
+            // Bodies that are not needed yet are loaded as far as there is room.
             if part.iter().all(|(load, _)| load.who.is_none()) && self.hub.is_short_of_memory(0) {
                 return;
             }
@@ -286,7 +286,7 @@ impl Work {
         failed.into_iter().for_each(|(load, since, error)| self.failed(load, since, &error));
     }
 
-    /// A body cannot be read. Nobody else waits for it: a job that is not needed yet is tried again when it is.
+    /// A body cannot be read. No other client waits for it: a job that is not needed yet is tried again when it is.
     fn failed(&mut self, load: Load, since: Instant, error: &io::Error) {
         let Some(mailbox) = &load.who else { return };
         if since.elapsed() < TRIED_FOR && !self.hub.stopping() {
@@ -310,7 +310,7 @@ impl Work {
         later.into_iter().rev().for_each(|one| todo.freed.push_front(one));
     }
 
-    /// Moves bodies out until there is room, or none is left that can go, and rings those who wait for it. Jobs that
+    /// Moves bodies out until there is room, or none is left that can go, and rings the clients that wait for it. Jobs that
     /// are needed meanwhile come first, as long as memory is not full.
     fn make_room(&mut self, for_room: Vec<(Arc<Mailbox>, u64)>) {
         let (begun, mut in_vain) = (Instant::now(), 0);
@@ -336,7 +336,7 @@ impl Work {
         for_room.iter().for_each(|(mailbox, _)| mailbox.ring());
     }
 
-    /// Memory cannot be relieved now: what does not fit is refused, until the thread looks again. It has looked since
+    /// Memory cannot be relieved now: jobs that do not fit are refused, until the thread looks again. It has looked since
     /// `begun`, and spends most of its time otherwise.
     fn is_stuck(&mut self, why: &str, begun: Instant) {
         let reason = "memory cannot be relieved";

@@ -1,4 +1,4 @@
-//! Bodies that are not in memory: what a visit says about them, and what the loading thread does under the lock.
+//! Bodies that are not in memory: a visit reports them, and the loading thread changes them under the lock.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ const BODIES_PART: u64 = 64;
 const JOBS_PER_LOOK: usize = 4_096;
 
 impl Core {
-    /// Whether bodies must leave memory, for so many bytes and for those that come next, and enough of them are there.
+    /// Whether bodies must leave memory, for this many bytes and for those that come next, and enough of them are there.
     fn is_short_of_memory(&self, bytes: u64) -> bool {
         let max = self.engine.limits().memory_max;
         let is_short = |bytes| self.engine.resident_bytes().saturating_add(bytes) > max;
@@ -112,7 +112,7 @@ impl Hub {
         self.end(core);
     }
 
-    /// A body cannot be read: what waits for it in this mailbox gets another answer, and a job goes back to its place. A
+    /// A body cannot be read: mail that waits for it gets another answer, and a job goes back to its place. A
     /// command that waits for it is refused when it is given again.
     pub(crate) fn cannot_load(&self, mailbox: &Arc<Mailbox>, job: JobId) {
         let given_up = mailbox.give_up_on(job);

@@ -69,7 +69,7 @@ fn items<const N: usize>(commands: [Command; N]) -> VecDeque<Item> {
 }
 
 impl Bench {
-    /// Four clients, and room for so many bytes of jobs in memory.
+    /// Four clients, and room for this many bytes of jobs in memory.
     fn new(memory_max: u64) -> Self {
         Self::of(memory_max, Durability::Soon)
     }
@@ -428,7 +428,7 @@ fn jobs_are_refused_when_nothing_can_leave_memory() {
         assert!(refused[..70].iter().all(Option::is_none) && refused[80..].iter().all(Option::is_some), "{refused:?}");
     });
     assert!(log.contains("no body is left that could leave it"), "{log}");
-    // What is too large for any memory does not wait.
+    // A job that is too large for any memory does not wait.
     let mut bench = Bench::new(20_000);
     let mut push = items([JobCommand::Push(Box::new(job(1, 20_001))).into()]);
     assert!(bench.visit(1, &mut push) == Visited::All);
@@ -467,7 +467,7 @@ fn what_is_not_needed_yet_is_not_loaded_while_memory_is_short() {
     assert_eq!(bodies(&bench.mail(3)), [Some(filled(2, BODY))]);
 }
 
-/// The thread itself: what a client waits for comes, and it ends with its handle.
+/// The thread itself: it brings the body that a client waits for, and ends with its handle.
 #[test]
 fn the_thread_is_woken_and_ends() {
     let hub = Hub::new(
