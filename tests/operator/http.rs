@@ -119,6 +119,21 @@ fn a_work_unit_is_pushed_as_by_faktorys_clients() {
 }
 
 #[test]
+fn an_overview_looks_at_all_queues() {
+    let dir = tempfile::tempdir().unwrap();
+    let daemon = common::daemon(dir.path()).start();
+    let mut peer = Peer::connect(daemon.address("gearman")).unwrap();
+    for queue in 0..500 {
+        peer.submit(&format!("q{queue}"), "", "x").unwrap();
+    }
+    let http = http(&daemon);
+    let page = || http.request("GET", "/", &[("Accept", "text/html")], b"").text().to_owned();
+    // One of the 200 of a page is that of spiderq's listener, without jobs.
+    assert!(page().contains("and 194 more"), "the first page of queues, at once");
+    wait_until("all are looked at", || page().contains("and 495 more"));
+}
+
+#[test]
 fn a_job_may_be_for_the_year_9999() {
     let dir = tempfile::tempdir().unwrap();
     let daemon = common::daemon(dir.path()).start();

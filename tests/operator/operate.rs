@@ -119,6 +119,9 @@ fn a_job_from_push_to_done() {
     assert_eq!(words[0][..4], ["ID", "STATE", "QUEUE", "KIND"], "{said}");
     assert_eq!((&words[1][..4], words.len()), (&["2", "dead", "mails", "mails"][..], 2), "{said}");
     assert!(said.contains("broken"), "{said}");
+    operator.says(r#"push welcome {"jobtype":"Mail","args":[1]} --protocol faktory"#);
+    assert_eq!(operator.json("jobs --queue welcome")["protocol"], "faktory");
+    assert!(operator.refused("push welcome {} --protocol faktory").contains("jobs must have a jobtype parameter"));
 }
 
 #[test]

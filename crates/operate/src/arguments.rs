@@ -202,58 +202,60 @@ pub(crate) enum Command {
     },
 }
 
-/// The conditions, each of which is an option and a parameter of the API.
-macro_rules! conditions {
-    ($($(#[$about:meta])* $name:ident,)+) => {
-        /// Which jobs; all conditions must hold.
+/// Options that are parameters of the API as well.
+macro_rules! parameters {
+    ($(#[$about:meta])* $Name:ident; $($(#[$option:meta])* $name:ident: $Type:ty,)+) => {
+        $(#[$about])*
         #[derive(Debug, Args)]
-        pub(crate) struct Conditions {
-            $($(#[$about])* #[arg(long)] $name: Option<String>,)+
+        pub(crate) struct $Name {
+            $($(#[$option])* #[arg(long)] $name: Option<$Type>,)+
         }
 
-        impl Conditions {
+        impl $Name {
             pub(super) fn parameters(&self) -> Vec<(&'static str, Option<String>)> {
-                vec![$((stringify!($name), self.$name.clone())),+]
+                vec![$((stringify!($name), self.$name.as_ref().map(ToString::to_string))),+]
             }
         }
     };
 }
 
-conditions! {
+parameters! {
+    /// Which jobs; all conditions must hold.
+    Conditions;
     /// In this queue.
-    queue,
+    queue: String,
     /// In this state.
     #[arg(value_parser = ["ready", "leased", "scheduled", "retrying", "dead", "parked", "done"])]
-    state,
+    state: String,
     /// Of this protocol.
     #[arg(value_parser = ["faktory", "gearman", "spiderq", "eventmq", "http"])]
-    protocol,
+    protocol: String,
     /// With this kind: FWP's jobtype, EventMQ's path and callable, otherwise the queue. A * stands for any text.
-    kind,
+    kind: String,
     /// With this coalescing key.
-    key,
+    key: String,
     /// With this name (FWP's jid, EventMQ's message id).
-    name,
+    name: String,
     /// In this batch, as a job or as one of its callbacks.
-    batch,
+    batch: String,
     /// That this worker has, under a lease that outlasts its connections (Faktory's and HTTP's workers).
-    worker,
+    worker: String,
     /// That this connection has, under a lease that ends with it (Gearman's and EventMQ's workers).
     #[arg(value_name = "NUMBER")]
-    connection,
+    connection: String,
     /// Ready, or created, at least this long ago: 90s, 1h30m, 2d.
     #[arg(value_name = "TIME")]
-    older_than,
+    older_than: String,
     /// Ready, or created, at most this long ago.
     #[arg(value_name = "TIME")]
-    newer_than,
+    newer_than: String,
     /// With this text in the body, whatever the case.
-    text,
+    text: String,
     /// With this text in the class or the message of the last failure, whatever the case; with a *, like all of it.
-    error,
+    error: String,
     /// Whose last failure is of this group, as `dead` shows it.
     #[arg(value_name = "ERROR")]
-    error_group,
+    error_group: String,
 }
 
 /// How to list jobs.
@@ -320,18 +322,25 @@ pub(crate) struct SomeQueues {
 pub(crate) struct Throttle {
     /// Its name.
     pub(super) queue: String,
-    /// Jobs of all workers together.
-    #[arg(long, value_name = "JOBS")]
-    pub(super) concurrency: Option<u32>,
-    /// Jobs of one worker.
-    #[arg(long, value_name = "JOBS")]
-    pub(super) per_worker: Option<u32>,
-    /// A job that a worker has for longer no longer counts.
-    #[arg(long, value_name = "TIME")]
-    pub(super) timeout: Option<String>,
+    #[command(flatten)]
+    pub(super) slots: Slots,
     /// Without limit.
     #[arg(long, conflicts_with_all = ["concurrency", "per_worker", "timeout"])]
     pub(super) off: bool,
+}
+
+parameters! {
+    /// The slots of a queue.
+    Slots;
+    /// Jobs of all workers together.
+    #[arg(value_name = "JOBS")]
+    concurrency: u32,
+    /// Jobs of one worker.
+    #[arg(value_name = "JOBS")]
+    per_worker: u32,
+    /// A job that a worker has for longer no longer counts.
+    #[arg(value_name = "TIME")]
+    timeout: String,
 }
 
 /// What to do with a schedule.
@@ -426,18 +435,25 @@ pub(crate) struct Push {
     pub(super) queue: String,
     /// The job's body; without it, standard input.
     pub(super) body: Option<String>,
+    #[command(flatten)]
+    pub(super) terms: PushTerms,
+}
+
+parameters! {
+    /// How a job behaves.
+    PushTerms;
     /// 1 to 9; 9 is taken first.
-    #[arg(long)]
-    pub(super) priority: Option<u8>,
+    priority: u8,
     /// Not before this much later: 90s, 1h30m, 2d.
-    #[arg(long, value_name = "TIME")]
-    pub(super) delay: Option<String>,
+    #[arg(value_name = "TIME")]
+    delay: String,
     /// While a job of the queue has this key, another one is refused.
-    #[arg(long)]
-    pub(super) key: Option<String>,
+    key: String,
     /// Retries after failures: 0 discards the job at its first failure, -1 makes it dead.
-    #[arg(long, allow_negative_numbers = true)]
-    pub(super) retries: Option<i32>,
+    #[arg(allow_negative_numbers = true)]
+    retries: i32,
+    /// `faktory`: push a job of Faktory's clients. The body is a work unit in JSON, with all its terms.
+    protocol: String,
 }
 
 /// How to take a job.
@@ -445,16 +461,21 @@ pub(crate) struct Push {
 pub(crate) struct Take {
     /// The queue.
     pub(super) queue: String,
+    #[command(flatten)]
+    pub(super) terms: TakeTerms,
+}
+
+parameters! {
+    /// How a worker takes a job.
+    TakeTerms;
     /// How long to wait for a job.
-    #[arg(long, value_name = "TIME")]
-    pub(super) wait: Option<String>,
+    #[arg(value_name = "TIME")]
+    wait: String,
     /// How long this worker may have the job.
-    #[arg(long, value_name = "TIME")]
-    pub(super) lease: Option<String>,
+    #[arg(value_name = "TIME")]
+    lease: String,
     /// The worker's name.
-    #[arg(long)]
-    pub(super) worker: Option<String>,
+    worker: String,
     /// Take a job that workers of this protocol see.
-    #[arg(long)]
-    pub(super) protocol: Option<String>,
+    protocol: String,
 }

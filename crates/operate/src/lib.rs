@@ -211,12 +211,7 @@ impl SomeQueues {
 
 impl Throttle {
     async fn run(&self, operator: &mut Operator<'_>) -> Result<(), Failure> {
-        let terms = [
-            ("concurrency", self.concurrency.map(|it| it.to_string())),
-            ("per_worker", self.per_worker.map(|it| it.to_string())),
-            ("timeout", self.timeout.clone()),
-        ];
-        operator.set(&self.queue, "throttle", self.off, &terms).await
+        operator.set(&self.queue, "throttle", self.off, &self.slots.parameters()).await
     }
 }
 
@@ -244,13 +239,7 @@ impl Push {
         if self.body.is_none() {
             io::stdin().lock().read_to_end(&mut body).map_err(failure)?;
         }
-        let terms = [
-            ("priority", self.priority.map(|it| it.to_string())),
-            ("delay", self.delay.clone()),
-            ("key", self.key.clone()),
-            ("retries", self.retries.map(|it| it.to_string())),
-        ];
-        let path = with_query(&format!("/queues/{}/jobs", encoded(&self.queue)), &terms);
+        let path = with_query(&format!("/queues/{}/jobs", encoded(&self.queue)), &self.terms.parameters());
         let pushed: Value = operator.client.send(Method::POST, &path, body).await?.json()?;
         operator.show(&pushed, |it| format!("{}\n", at(it, "/id")))
     }
@@ -259,12 +248,10 @@ impl Push {
 impl Take {
     /// Without a job, prints nothing.
     async fn run(&self, operator: &mut Operator<'_>) -> Result<(), Failure> {
-        let Self { queue, wait, lease, worker, protocol } = self;
-        let terms = [("wait", wait), ("lease", lease), ("worker", worker), ("protocol", protocol)];
-        let terms = terms.map(|(name, value)| (name, value.clone()));
-        let answer = operator.client.post(&with_query(&format!("/queues/{}/take", encoded(queue)), &terms)).await?;
+        let path = with_query(&format!("/queues/{}/take", encoded(&self.queue)), &self.terms.parameters());
+        let answer = operator.client.post(&path).await?;
         if answer.body.is_empty() {
-            return Err(failure(format!("the queue {queue} has no job for this worker")));
+            return Err(failure(format!("the queue {} has no job for this worker", self.queue)));
         }
         operator.show(&answer.json()?, show::taken)
     }

@@ -229,8 +229,8 @@ mod tests {
         for (operation, example) in examples {
             let (method, path) = operation.split_once(' ').unwrap();
             let answers = document["paths"][path][method.to_lowercase()]["responses"].as_object().unwrap();
-            let shown = answers.values().map(|answer| &answer["content"]["application/json"]);
-            let shown = shown.filter(|content| content["example"] == example).next().unwrap();
+            let mut shown = answers.values().map(|answer| &answer["content"]["application/json"]);
+            let shown = shown.find(|content| content["example"] == example).unwrap();
             let name = shown["schema"]["$ref"].as_str().unwrap().rsplit('/').next().unwrap();
             let schema = &document["components"]["schemas"][name];
             let parts: Vec<_> = schema["allOf"].as_array().cloned().unwrap_or_else(|| vec![schema.clone()]);

@@ -9,9 +9,6 @@ use super::shell::Age;
 use super::survey::Survey;
 use crate::app::App;
 
-/// Queues that are looked at for each overview. More of them are looked at in between.
-const QUEUES_MAX: u32 = 1_000;
-
 /// A job that has waited longer is worth a line.
 const OLD: Duration = Duration::from_secs(600);
 
@@ -31,10 +28,11 @@ pub(super) struct Concern {
     pub(super) is_bad: bool,
 }
 
-/// Looks at the daemon. What does not answer is left out.
+/// Looks at the daemon, and at one page of its queues. More of them are looked at in between. What does not answer is left
+/// out.
 pub(super) async fn look(app: &Arc<App>) -> Vec<Concern> {
     let mut concerns = limits(app).await;
-    let query = Query::Queues { after: Cursor::default(), limit: QUEUES_MAX };
+    let query = Query::Queues { after: Cursor::default(), limit: u32::MAX };
     if let Ok(Reply::Queues { rows, next }) = app.ask(query).await {
         let mut survey = Survey::default();
         survey.add(&rows);
@@ -50,7 +48,7 @@ pub(super) async fn survey(app: &Arc<App>) {
     let (mut survey, mut client) = (Survey::default(), app.client());
     let mut after = is_asked.then(Cursor::default);
     while let Some(from) = after.take() {
-        let query = Query::Queues { after: from, limit: QUEUES_MAX };
+        let query = Query::Queues { after: from, limit: u32::MAX };
         let Ok(Reply::Queues { rows, next }) = client.ask(query).await else { return };
         survey.add(&rows);
         after = next;

@@ -73,6 +73,9 @@ struct Room {
     coarse: usize,
 }
 
+/// What is ready, and what workers have, of some queues.
+pub(super) type Backlog = HashMap<Bytes, (u64, u64)>;
+
 /// The queues with the most traffic.
 #[derive(Debug, Default)]
 struct Queues {
@@ -114,9 +117,8 @@ impl History {
         self.queues.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds the figures of all queues at a moment of the wall clock. `backlog` is what is ready and what workers have, of
-    /// queues with a history.
-    pub(super) fn add_queues(&self, at: Timestamp, rows: &[FiguresRow], backlog: &HashMap<Bytes, (u64, u64)>) {
+    /// Adds the figures of all queues at a moment of the wall clock, and the backlog of those that have a history.
+    pub(super) fn add_queues(&self, at: Timestamp, rows: &[FiguresRow], backlog: &Backlog) {
         self.queues().add(at, rows, backlog);
     }
 
@@ -141,6 +143,10 @@ impl History {
 
 impl Points {
     fn add(&mut self, point: Point, room: Room) {
+        let push = |points: &mut VecDeque<Point>, point, most: usize| {
+            points.truncate(most.saturating_sub(1));
+            points.push_front(point);
+        };
         push(&mut self.fine, point, room.fine);
         self.minute.push(point);
         if self.minute.len() >= PER_MINUTE {
@@ -154,27 +160,28 @@ impl Points {
 }
 
 impl Queues {
-    fn add(&mut self, at: Timestamp, rows: &[FiguresRow], backlog: &HashMap<Bytes, (u64, u64)>) {
+    fn add(&mut self, at: Timestamp, rows: &[FiguresRow], backlog: &Backlog) {
         let before = std::mem::take(&mut self.counted);
+        let reading = |row| Reading::of_queue(at, row, backlog);
         let mut others = Vec::new();
         for row in rows {
-            let mut now = Reading::of_queue(at, row);
-            (now.ready, now.leased) = backlog.get(&row.name).copied().unwrap_or_default();
-            let count = now.totals.pushed + now.totals.succeeded + now.totals.failed;
+            let counts = row.figures.totals.iter().map(|(_, it)| it.pushed + it.succeeded + it.failed);
+            let count: u64 = counts.sum();
             // At the first reading nothing is known of what was new.
             let counted = before.get(&row.name).copied().unwrap_or(if before.is_empty() { count } else { 0 });
             let new = real(count.saturating_sub(counted));
             self.counted.insert(row.name.clone(), count);
             if let Some(kept) = self.kept.get_mut(&row.name) {
+                let now = reading(row);
                 kept.points.add(now.since(&kept.last), OF_QUEUE);
                 (kept.last, kept.traffic) = (now, kept.traffic.mul_add(FADES, new));
             } else if new > 0.0 {
-                others.push((new, row.name.clone(), now));
+                others.push((new, row));
             }
         }
         self.kept.retain(|name, _| self.counted.contains_key(name));
-        others.sort_by(|(one, ..), (other, ..)| other.total_cmp(one));
-        for (traffic, name, last) in others {
+        others.sort_by(|(one, _), (other, _)| other.total_cmp(one));
+        for (traffic, row) in others {
             if self.kept.len() >= QUEUES_MAX {
                 let least = self.kept.iter().min_by(|(_, one), (_, other)| one.traffic.total_cmp(&other.traffic));
                 let Some(least) = least.filter(|(_, kept)| kept.traffic < traffic).map(|(name, _)| name.clone()) else {
@@ -182,14 +189,9 @@ impl Queues {
                 };
                 self.kept.remove(&least);
             }
-            self.kept.insert(name, Kept { last, points: Points::default(), traffic });
+            self.kept.insert(row.name.clone(), Kept { last: reading(row), points: Points::default(), traffic });
         }
     }
-}
-
-fn push(points: &mut VecDeque<Point>, point: Point, most: usize) {
-    points.truncate(most.saturating_sub(1));
-    points.push_front(point);
 }
 
 impl Reading {
@@ -207,10 +209,12 @@ impl Reading {
         reading
     }
 
-    /// The figures of one queue, without its backlog.
-    fn of_queue(at: Timestamp, FiguresRow { figures, .. }: &FiguresRow) -> Self {
-        let mut reading = Self { at, waited: figures.waited, ran: figures.ran, ..Self::default() };
-        for (protocol, totals) in &figures.totals {
+    /// The figures of one queue.
+    fn of_queue(at: Timestamp, row: &FiguresRow, backlog: &Backlog) -> Self {
+        let (ready, leased) = backlog.get(&row.name).copied().unwrap_or_default();
+        let (waited, ran) = (row.figures.waited, row.figures.ran);
+        let mut reading = Self { at, waited, ran, ready, leased, ..Self::default() };
+        for (protocol, totals) in &row.figures.totals {
             reading.totals = reading.totals.merged(totals, u64::saturating_add);
             let at = Protocol::ALL.iter().position(|row| row.id == *protocol).unwrap_or(PROTOCOLS);
             reading.done.get_mut(at).into_iter().for_each(|done| *done += totals.succeeded);

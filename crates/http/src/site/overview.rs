@@ -1,6 +1,6 @@
 //! The overview: what needs attention, jobs by state, and figures over time.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use askama::Template;
@@ -11,7 +11,7 @@ use utoipa::IntoParams;
 use windlass_engine::JobStateKind;
 
 use super::attention::{self, Concern};
-use super::history::{EVERY, Point, Reading, part, real};
+use super::history::{Backlog, EVERY, Point, Reading, part, real};
 use super::plot::{Look, Plot, Series, figure};
 use super::shell::{Age, Shell, page};
 use crate::api::history::{self, Day};
@@ -113,7 +113,7 @@ pub(crate) async fn watch(app: Arc<App>) {
     let mut before = None;
     loop {
         if let (Ok(stats), Ok(figures)) = (app.stats().await, app.figures().await) {
-            let mut backlog = HashMap::new();
+            let mut backlog = Backlog::new();
             for name in app.history.names() {
                 if let Ok(Some(row)) = app.queue(name.clone()).await {
                     let [ready, leased] = [JobStateKind::Ready, JobStateKind::Leased].map(|kind| row.jobs(kind).into());

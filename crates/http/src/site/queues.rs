@@ -1,6 +1,5 @@
 //! All queues, in the order that the reader wants; and one queue with its jobs.
 
-use std::cmp::Reverse;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -11,7 +10,7 @@ use axum::response::{Html, IntoResponse as _, Response};
 use serde::Deserialize;
 use utoipa::IntoParams;
 
-use super::history::{EVERY, Point, QUEUES_MAX};
+use super::history::{EVERY, Point, QUEUES_MAX, real};
 use super::overview::{life, rates};
 use super::plot::{Plot, figure, spark};
 use super::shell::{Age, Shell, page};
@@ -19,7 +18,7 @@ use crate::api::filter::Conditions;
 use crate::api::jobs::{self, JobPage, Which};
 use crate::api::listing::Page;
 use crate::api::queues::{self, QueuePage};
-use crate::api::views::Queue;
+use crate::api::views::{Queue, Rates};
 use crate::app::App;
 use crate::name::Name;
 use crate::params::{Known, Params, Segments, TwoParams};
@@ -92,18 +91,9 @@ pub(super) async fn list(
             break cursor.is_none();
         }
     };
-    let by_count = |count: fn(&Queue) -> u64| move |it: &Queue| Reverse(count(it));
     match wanted.sort.as_str() {
-        "ready" => all.sort_by_key(by_count(|it| it.count("ready"))),
-        "leased" => all.sort_by_key(by_count(|it| it.count("leased"))),
-        "dead" => all.sort_by_key(by_count(|it| it.count("dead"))),
-        "workers" => all.sort_by_key(by_count(|it| it.workers.into())),
-        "in" => all.sort_by(|one, other| other.rate("in").total_cmp(&one.rate("in"))),
-        "out" => all.sort_by(|one, other| other.rate("out").total_cmp(&one.rate("out"))),
-        "oldest" => all.sort_by(|one, other| other.oldest_ready_seconds.total_cmp(&one.oldest_ready_seconds)),
         "name" => all.sort_by_cached_key(|it| it.name.to_string()),
-        // As they were first used.
-        _ => {}
+        sort => all.sort_by(|one, other| other.figure(sort).total_cmp(&one.figure(sort))),
     }
     let found = all.len();
     let with_line = |queue: Queue| {
@@ -128,7 +118,7 @@ impl List {
     /// Jobs a second, in or out; empty if that is not known.
     #[expect(clippy::unused_self, reason = "templates reach functions through what they show")]
     fn rate(&self, queue: &Queue, way: &str) -> String {
-        queue.rates.as_ref().map_or_else(String::new, |_| figure(queue.rate(way)))
+        queue.rates.as_ref().map_or_else(String::new, |_| figure(queue.figure(way)))
     }
 
     /// Jobs that wait for a time.
@@ -214,9 +204,16 @@ impl Queue {
         life(&self.states)
     }
 
-    /// Jobs a second, in or out.
-    fn rate(&self, way: &str) -> f64 {
-        self.rates.as_ref().map_or(0.0, |rates| if way == "in" { rates.pushed } else { rates.done })
+    /// The figure of a column. Without one, queues stay as they were first used.
+    fn figure(&self, column: &str) -> f64 {
+        let rate = |of: fn(&Rates) -> f64| self.rates.as_ref().map_or(0.0, of);
+        match column {
+            "in" => rate(|rates| rates.pushed),
+            "out" => rate(|rates| rates.done),
+            "oldest" => self.oldest_ready_seconds,
+            "workers" => self.workers.into(),
+            state => real(self.count(state)),
+        }
     }
 
     /// What its workers do.
