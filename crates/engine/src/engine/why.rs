@@ -62,7 +62,7 @@ pub(super) fn list_throttles(state: &State, (after, limit): (Cursor, u32), call:
     call.reply(Reply::Throttles { rows, next });
 }
 
-/// Who has a lease. A connection without a name of its own has that of its worker.
+/// The holder of a lease. A connection without a name of its own has that of its worker.
 pub(super) fn holder(state: &State, holder: &Holder) -> LeaseHolder {
     match holder {
         Holder::Named(worker) => LeaseHolder { worker: worker.to_vec().into(), ..LeaseHolder::default() },
