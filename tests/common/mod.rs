@@ -3,6 +3,7 @@
 #![allow(dead_code, unreachable_pub, reason = "each test binary uses its own part of this")]
 
 pub mod authority;
+pub mod backlog;
 pub mod bystander;
 pub mod eventmq;
 pub mod fake_redis;

@@ -2,6 +2,7 @@
 #![cfg(test)]
 #![allow(unreachable_pub, reason = "a test program is its own and only user")]
 
+mod backlog;
 mod clocks;
 #[path = "../common/mod.rs"]
 mod common;

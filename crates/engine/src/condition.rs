@@ -1,4 +1,4 @@
-//! What a filter may ask of a job besides its state, queue, protocol, number and name.
+//! What a filter may ask of a job besides its state, queue, protocol, number and name; and the orders of jobs.
 //!
 //! A condition is data, so that a filter can be sent to an engine in another process. What a job's body means is known
 //! only to its protocol: the engine asks a [`JobReader`].
@@ -54,6 +54,16 @@ pub enum Condition {
     FailedLike(Box<str>),
     /// It is in the batch of this name, as a job or as a callback. Daemons of version 5 of the link know it.
     InBatch(Bytes),
+}
+
+/// An order of jobs. Dead and done jobs go by the time of their end, all others by number. Jobs that a filter selects by
+/// number or name come oldest first.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, Serialize)]
+pub enum Order {
+    /// The last one first.
+    Newest,
+    /// The first one first.
+    Oldest,
 }
 
 /// A job with the names that its own data lacks.

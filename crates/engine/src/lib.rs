@@ -74,7 +74,7 @@ pub use change::Change;
 pub use claim::{Claim, Held};
 pub use clock::{Clock, Reading, TICK_MS, Timekeeper};
 pub use command::*;
-pub use condition::{BODY_READ_MAX, Calls, Condition, JobReader, Subject};
+pub use condition::{BODY_READ_MAX, Calls, Condition, JobReader, Order, Subject};
 pub use context::Context;
 pub use days::{DAYS_KEPT, DayBegin};
 pub use engine::{DeadDropped, Engine, LOSSES, MISFIT};

@@ -5,10 +5,11 @@
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
+use crate::condition::Order;
 use crate::ids::{ClientId, JobId, Priority, Protocol, Protocols, Timestamp};
 use crate::jobs::{Job, JobStateKind};
 use crate::queues::{Codec, QueueFigures, QueueRules, Throttle};
-use crate::request::{Cursor, Filter, JobRef, Mutation, Order, QueueKind, WorkerState};
+use crate::request::{Cursor, Filter, JobRef, Mutation, QueueKind, WorkerState};
 
 /// State is read; nothing changes. Listings return a page at a time. A client with a protocol sees the jobs, schedules,
 /// queues and subscriptions of its protocol, those in bridged queues, and its protocol's batches. Totals, days,

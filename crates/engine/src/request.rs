@@ -446,16 +446,6 @@ pub enum WorkerState {
     Terminate,
 }
 
-/// An order of jobs. Dead and done jobs go by the time of their end, all others by number. Jobs that a filter selects by
-/// number or name come oldest first.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, Serialize)]
-pub enum Order {
-    /// The last one first.
-    Newest,
-    /// The first one first.
-    Oldest,
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -23,8 +23,8 @@ use crate::login::Logins;
 use crate::metrics::Series;
 use crate::places::{Place, Places};
 use crate::problem::{Outcome, Problem};
-use crate::site::attention::Surveys;
 use crate::site::history::History;
+use crate::site::survey::Surveys;
 use crate::time::moment_text;
 
 /// Readers of events.

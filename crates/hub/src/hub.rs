@@ -118,6 +118,7 @@ impl Hub {
             ticks_at: Timestamp::NEVER,
             loads: Vec::new(),
             waits_for_bodies: false,
+            unreadable: HashSet::default(),
             gives_up: false,
             large: false,
             large_until: 0,

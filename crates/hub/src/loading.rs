@@ -1,16 +1,17 @@
 //! The thread that moves bodies out of memory and back: it owns the file of bodies ([`BodyFile`]).
 //!
 //! ```text
-//!   the engine's lock                            this thread
-//!   a visit: who waits for which body ─────────► read · give bodies to jobs and to mail · ring
-//!            bodies that are needed soon ──────► read · give them to jobs
-//!            places that are free ─────────────► free them, once the commit behind them is on the disk
-//!            memory is short ──────────────────► ask the engine for bodies · write them · report their places
+//!   the engine's lock                        this thread
+//!   a visit: mail that waits for bodies ──► read · give bodies to jobs and to mail · ring
+//!            bodies that are needed soon ──► read · give them to jobs
+//!            places that are free ─────────► free them, once the commit behind them is on the disk
+//!            memory is short ──────────────► ask the engine for bodies · write them · report their places
 //! ```
 //!
-//! It does what came first first, so a place is freed after all who asked for it have been served. A commit that needs
+//! Requests are served in their order, so a place is freed after all requests for it. A commit that needs
 //! a body reads it itself, before it is written ([`Loading::reader`]).
 
+use std::cmp::Reverse;
 use std::collections::VecDeque;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -31,16 +32,14 @@ use crate::mailbox::Mailbox;
 const STEP_BYTES: u64 = 1 << 20;
 /// Bytes that are read before the bodies are given out.
 const READ_BYTES: u64 = 8 << 20;
+/// Bodies that are given out at once.
+const READ_BODIES: usize = 1_024;
 /// How long a body that cannot be read is tried again, before its client is told.
 const TRIED_FOR: Duration = Duration::from_secs(2);
-/// The pause between two tries.
+/// The pause between two tries, and after bodies could not be written.
 const PAUSE: Duration = Duration::from_millis(100);
-/// The pause after memory could not be relieved, at first and at most.
-const STUCK: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
-/// Places that are freed before more bodies leave memory.
-const FREED_MAX: usize = 1_024;
 
-/// Somebody waits for a body, or will soon.
+/// A client waits for a body, or will soon.
 #[derive(Clone, Debug)]
 pub(crate) struct Load {
     pub(crate) job: JobId,
@@ -49,7 +48,7 @@ pub(crate) struct Load {
     pub(crate) who: Option<Arc<Mailbox>>,
 }
 
-/// What the thread has to do. Shared with the hub.
+/// The thread's work. Shared with the hub.
 #[derive(Debug, Default)]
 pub struct Loading {
     todo: Mutex<Todo>,
@@ -65,16 +64,9 @@ struct Todo {
     loads: Vec<Load>,
     /// Places that are free once this commit is on the disk.
     freed: VecDeque<(u64, Vec<Stored>)>,
-    /// Those who have jobs for which memory has no room now.
-    for_room: Vec<Arc<Mailbox>>,
+    /// Clients with jobs for which memory has no room now, and the bytes of these jobs.
+    for_room: Vec<(Arc<Mailbox>, u64)>,
     is_short: bool,
-}
-
-impl Todo {
-    /// Whether somebody waits, or the file grows for nothing.
-    fn comes_first(&self) -> bool {
-        !self.loads.is_empty() || self.freed.len() > FREED_MAX
-    }
 }
 
 /// Figures for metrics.
@@ -129,11 +121,15 @@ impl Loading {
         }
     }
 
-    /// Rings a mailbox when there is room for its job.
-    pub(crate) fn ring_for_room(&self, mailbox: &Arc<Mailbox>) {
+    /// Rings a mailbox when there is room for a job of this size, or when there will be none.
+    pub(crate) fn ring_for_room(&self, mailbox: &Arc<Mailbox>, bytes: u64) {
+        self.wait_for_room(vec![(Arc::clone(mailbox), bytes)]);
+    }
+
+    fn wait_for_room(&self, who: Vec<(Arc<Mailbox>, u64)>) {
         self.add(|todo| {
             todo.is_short = true;
-            todo.for_room.push(Arc::clone(mailbox));
+            todo.for_room.extend(who);
         });
     }
 
@@ -165,7 +161,7 @@ impl Loader {
     pub fn start(hub: Arc<Hub>, file: BodyFile) -> io::Result<Self> {
         let stop = Arc::new(AtomicBool::new(false));
         let _ = hub.loading.reader.set(file.reader());
-        let work = Work { hub: Arc::clone(&hub), file, again: Vec::new(), stuck: None, stop: Arc::clone(&stop) };
+        let work = Work { hub: Arc::clone(&hub), file, again: Vec::new(), stuck_until: None, stop: Arc::clone(&stop) };
         let run = move || {
             if catch_unwind(AssertUnwindSafe(|| work.run())).is_err() {
                 // Clients would wait for their jobs for ever. The log lacks nothing that was acknowledged.
@@ -175,8 +171,7 @@ impl Loader {
                 std::process::exit(1);
             }
         };
-        let thread = thread::Builder::new().name("bodies".into()).spawn(run)?;
-        let thread = thread.thread().clone();
+        let thread = thread::Builder::new().name("bodies".into()).spawn(run)?.thread().clone();
         let _ = hub.loading.thread.set(thread.clone());
         thread.unpark();
         Ok(Self { thread, stop })
@@ -184,7 +179,7 @@ impl Loader {
 }
 
 impl Drop for Loader {
-    /// Ends the thread. Nobody may wait for a body any more.
+    /// Ends the thread. No client may wait for a body any more.
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Release);
         self.thread.unpark();
@@ -196,63 +191,72 @@ struct Work {
     file: BodyFile,
     /// Bodies that could not be read, and since when.
     again: Vec<(Load, Instant)>,
-    /// Memory could not be relieved: until when it is not tried again, and the next such pause.
-    stuck: Option<(Instant, Duration)>,
+    /// When it looks again whether bodies can leave memory.
+    stuck_until: Option<Instant>,
     stop: Arc<AtomicBool>,
 }
 
 impl Work {
     fn run(mut self) {
         while !self.stop.load(Ordering::Acquire) {
-            let Todo { loads, for_room, is_short, freed } = std::mem::take(&mut *self.hub.loading.lock());
-            let is_short = match self.stuck {
-                Some((until, _)) => Instant::now() >= until,
-                None => is_short,
-            };
-            let is_idle = loads.is_empty() && !is_short;
-            self.load(loads);
-            self.free(freed);
-            if is_short {
-                self.make_room();
+            if self.step() {
+                continue;
             }
-            for_room.iter().for_each(|mailbox| mailbox.ring());
-            self.hub.loading.figures.disk_bytes.store(self.file.disk_bytes(), Ordering::Relaxed);
-            if is_idle {
-                self.rest();
-            }
+            let waits = !self.again.is_empty() || self.stuck_until.is_some();
+            let waits = waits || !self.hub.loading.lock().freed.is_empty();
+            if waits { thread::park_timeout(PAUSE) } else { thread::park() }
         }
     }
 
-    /// Waits until there is something to do.
-    fn rest(&self) {
-        let is_pending = !self.again.is_empty() || !self.hub.loading.lock().freed.is_empty();
-        let stuck = self.stuck.map(|(until, _)| until.saturating_duration_since(Instant::now()));
-        match is_pending.then_some(PAUSE).into_iter().chain(stuck).min() {
-            Some(pause) => thread::park_timeout(pause),
-            None => thread::park(),
+    /// Does what there is to do. Returns whether there was anything that could lead to more.
+    fn step(&mut self) -> bool {
+        let Todo { loads, for_room, is_short, freed } = std::mem::take(&mut *self.hub.loading.lock());
+        let is_busy = !loads.is_empty() || is_short;
+        self.load(loads);
+        self.free(freed);
+        if self.stuck_until.is_some_and(|until| until <= Instant::now()) {
+            self.stuck_until = None;
+            self.hub.loading.is_stuck.store(false, Ordering::Release);
         }
+        if is_short && self.stuck_until.is_none() {
+            self.make_room(for_room);
+        } else {
+            for_room.iter().for_each(|(mailbox, _)| mailbox.ring());
+        }
+        self.hub.loading.figures.disk_bytes.store(self.file.disk_bytes(), Ordering::Relaxed);
+        is_busy
     }
 
     // ---- back into memory -------------------------------------------------------------------------------------------
 
     fn load(&mut self, new: Vec<Load>) {
-        let now = Instant::now();
         let mut all = std::mem::take(&mut self.again);
-        all.extend(new.into_iter().map(|load| (load, now)));
-        // Neighbours are read one after the other; those that a client waits for come first.
-        all.sort_by_key(|(load, _)| (load.who.is_none(), load.from.at));
-        let mut all = all.into_iter().peekable();
-        while all.peek().is_some() {
+        self.sort_in(new, &mut all);
+        while !all.is_empty() {
             let (mut part, mut bytes) = (Vec::new(), 0);
-            let is_waited_for = |(load, _): &(Load, Instant)| load.who.is_some();
-            let first = all.peek().is_some_and(is_waited_for);
             while bytes < READ_BYTES
-                && let Some(next) = all.next_if(|next| is_waited_for(next) == first)
+                && part.len() < READ_BODIES
+                && let Some(next) = all.pop()
             {
                 bytes += u64::from(next.0.from.len);
                 part.push(next);
             }
+            // Bodies that are not needed yet are loaded as far as there is room.
+            if part.iter().all(|(load, _)| load.who.is_none()) && self.hub.is_short_of_memory(0) {
+                return;
+            }
             self.load_part(part);
+            let new = std::mem::take(&mut self.hub.loading.lock().loads);
+            self.sort_in(new, &mut all);
+        }
+    }
+
+    /// Neighbours are read one after the other; those that a client waits for come first, at the end.
+    fn sort_in(&self, new: Vec<Load>, all: &mut Vec<(Load, Instant)>) {
+        if !new.is_empty() || !all.is_empty() {
+            let now = Instant::now();
+            all.extend(new.into_iter().map(|load| (load, now)));
+            all.sort_by_key(|(load, _)| Reverse((load.who.is_none(), load.from.at)));
         }
     }
 
@@ -282,7 +286,7 @@ impl Work {
         failed.into_iter().for_each(|(load, since, error)| self.failed(load, since, &error));
     }
 
-    /// A body cannot be read. Nobody else waits for it: a job that is not needed yet is tried again when it is.
+    /// A body cannot be read. No other client waits for it: a job that is not needed yet is tried again when it is.
     fn failed(&mut self, load: Load, since: Instant, error: &io::Error) {
         let Some(mailbox) = &load.who else { return };
         if since.elapsed() < TRIED_FOR && !self.hub.stopping() {
@@ -306,41 +310,45 @@ impl Work {
         later.into_iter().rev().for_each(|one| todo.freed.push_front(one));
     }
 
-    /// Moves bodies out until there is room, or none is left that can go. Jobs that are needed meanwhile come first.
-    fn make_room(&mut self) {
-        let mut in_vain = 0;
-        while self.hub.is_short_of_memory() && !self.stop.load(Ordering::Acquire) {
-            if self.hub.loading.lock().comes_first() {
-                return self.hub.loading.add(|todo| todo.is_short = true);
+    /// Moves bodies out until there is room, or none is left that can go, and rings the clients that wait for it. Jobs that
+    /// are needed meanwhile come first, as long as memory is not full.
+    fn make_room(&mut self, for_room: Vec<(Arc<Mailbox>, u64)>) {
+        let (begun, mut in_vain) = (Instant::now(), 0);
+        let bytes = for_room.iter().map(|(_, bytes)| *bytes).max().unwrap_or_default();
+        while self.hub.is_short_of_memory(bytes) && !self.stop.load(Ordering::Acquire) {
+            if !self.hub.loading.lock().loads.is_empty() && !self.hub.is_out_of_memory() {
+                return self.hub.loading.wait_for_room(for_room);
             }
             let (bodies, looks) = self.hub.cool(STEP_BYTES);
-            in_vain = if bodies.is_empty() { in_vain + 1 } else { 0 };
-            if in_vain > looks {
-                return self.is_stuck("no body is left that could leave it");
-            }
             let (places, written) = self.file.write_all(bodies.iter().map(|(_, body)| &body[..]));
-            let kept = self.hub.set_stored(&bodies, &places);
-            kept.into_iter().for_each(|stored| self.file.free(stored));
+            let unused = self.hub.set_stored(&bodies, &places);
+            in_vain = if places.len() > unused.len() { 0 } else { in_vain + 1 };
+            unused.into_iter().for_each(|stored| self.file.free(stored));
             if let Err(error) = written {
-                return self.is_stuck(&error.to_string());
+                self.is_stuck(&error.to_string(), begun);
+                break;
+            }
+            if in_vain > looks {
+                self.is_stuck("no body is left that could leave it", begun);
+                break;
             }
         }
-        self.stuck = None;
-        self.hub.loading.is_stuck.store(false, Ordering::Release);
+        for_room.iter().for_each(|(mailbox, _)| mailbox.ring());
     }
 
-    /// Memory cannot be relieved for a while: what does not fit is refused.
-    fn is_stuck(&mut self, why: &str) {
-        let (_, pause) = self.stuck.unwrap_or((Instant::now(), STUCK.0));
-        self.stuck = Some((Instant::now() + pause, (pause * 2).min(STUCK.1)));
+    /// Memory cannot be relieved now: jobs that do not fit are refused, until the thread looks again. It has looked since
+    /// `begun`, and spends most of its time otherwise.
+    fn is_stuck(&mut self, why: &str, begun: Instant) {
         let reason = "memory cannot be relieved";
         crate::warn_limited!(
             reason,
             why,
-            "memory for jobs is three quarters full (limits.memory), and bodies cannot leave it now"
+            "memory is nearly full (limits.memory) and cannot be relieved: new jobs may be refused"
         );
         self.hub.loading.is_stuck.store(true, Ordering::Release);
-        let waiting = std::mem::take(&mut self.hub.loading.lock().for_room);
-        waiting.iter().for_each(|mailbox| mailbox.ring());
+        self.stuck_until = Some(Instant::now() + PAUSE.max(begun.elapsed() * 8));
     }
 }
+
+#[cfg(test)]
+mod tests;

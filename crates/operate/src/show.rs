@@ -6,33 +6,95 @@ use serde_json::Value;
 /// A column: its title, and the value in it. Numbers stand on the right.
 pub(super) struct Column(pub(super) &'static str, pub(super) fn(&Value) -> String);
 
-pub(super) const QUEUES: &[Column] = &[
-    Column("QUEUE", |row| text(at(row, "/name"))),
-    Column("READY", |row| number(at(row, "/states/ready"))),
-    Column("LEASED", |row| number(at(row, "/states/leased"))),
-    Column("SCHEDULED", |row| number(at(row, "/states/scheduled"))),
-    Column("RETRYING", |row| number(at(row, "/states/retrying"))),
-    Column("DEAD", |row| number(at(row, "/states/dead"))),
-    Column("IN/S", |row| rate(at(row, "/rates/pushed"))),
-    Column("OUT/S", |row| rate(at(row, "/rates/done"))),
-    Column("OLDEST", |row| age(at(row, "/oldest_ready_seconds").as_f64().unwrap_or_default())),
-    Column("WORKERS", |row| number(at(row, "/workers"))),
-    Column("WAITING", |row| number(at(row, "/waiting"))),
-    Column("NOTES", |row| {
-        let since = at(row, "/paused_at").as_str().map_or_else(String::new, |at| format!(" since {at}"));
-        let parts = at(row, "/ready_by_protocol").as_object();
-        let parts: Vec<String> = parts.into_iter().flatten().map(|(name, ready)| format!("{ready} {name}")).collect();
-        let notes = [
-            (*at(row, "/paused") == true, format!("paused{}{since}", of_protocols(row))),
-            (*at(row, "/bridged") == true, "bridged".to_owned()),
-            (!at(row, "/throttle").is_null(), "throttled".to_owned()),
-            (at(row, "/jobs_max").as_object().is_some_and(|it| !it.is_empty()), "limited".to_owned()),
-            (*at(row, "/kind") == "cycle", "cycle".to_owned()),
-            (parts.len() > 1, format!("apart: {}", parts.join(", "))),
-        ];
-        notes.into_iter().filter_map(|(is_so, note)| is_so.then_some(note)).collect::<Vec<_>>().join(", ")
-    }),
+/// Columns: the title, the form of the value, and its place in the row (RFC 6901).
+macro_rules! columns {
+    ($($title:literal $form:ident $place:literal),+) => { &[$(Column($title, |row| $form(at(row, $place)))),+] };
+}
+
+pub(super) const QUEUES: &[Column] = columns![
+    "QUEUE" text "/name", "READY" number "/states/ready", "LEASED" number "/states/leased",
+    "SCHEDULED" number "/states/scheduled", "RETRYING" number "/states/retrying", "DEAD" number "/states/dead",
+    "IN/S" rate "/rates/pushed", "OUT/S" rate "/rates/done", "OLDEST" age "/oldest_ready_seconds",
+    "WORKERS" number "/workers", "WAITING" number "/waiting", "NOTES" notes ""
 ];
+
+pub(super) const JOBS: &[Column] = columns![
+    "ID" text "/id", "STATE" text "/state", "QUEUE" text "/queue", "KIND" text "/kind", "PROTOCOL" text "/protocol",
+    "ATTEMPTS" text "/attempts", "READY AT" text "/ready_at", "NAME" text "/name",
+    "LAST FAILURE" first_line "/failure/message", "SUMMARY" text "/summary"
+];
+
+pub(super) const DEAD: &[Column] = columns![
+    "JOBS" number "/jobs", "FIRST" text "/first_at", "LAST" text "/last_at", "QUEUE" queues "", "KIND" text "/kind",
+    "LAST JOB" text "/example", "ERROR" text "/error"
+];
+
+pub(super) const WORKERS: &[Column] = columns![
+    "WORKER" text "/name", "STATE" text "/state", "PROTOCOL" text "/protocol", "HOST" text "/host", "PID" text "/pid",
+    "LABELS" words "/labels", "MEMORY" bytes "/memory_bytes", "JOBS" number "/jobs", "CONNECTIONS" text "/connections",
+    "WAITING" number "/waiting", "WORKS ON" doing "", "LAST SIGN" text "/beat_at"
+];
+
+pub(super) const SCHEDULES: &[Column] = columns![
+    "ID" text "/id", "NAME" text "/name", "QUEUE" text "/queue", "PROTOCOL" text "/protocol", "WHEN" text "/in_words",
+    "NEXT RUN" next_run "", "LAST RUN" text "/last_run", "LAST JOB" text "/last_job", "ENDED" text "/last_end",
+    "RUNS LEFT" text "/runs_left", "CRONTAB" text "/when"
+];
+
+pub(super) const BATCHES: &[Column] = columns![
+    "BATCH" text "/name", "JOBS" number "/total", "PENDING" number "/pending", "FAILED" number "/failed",
+    "COMMITTED" text "/committed", "COMPLETE" text "/complete", "SUCCESS" text "/success", "CREATED" text "/created_at",
+    "DESCRIPTION" first_line "/description"
+];
+
+pub(super) const CONNECTIONS: &[Column] = columns![
+    "ID" text "/id", "PROTOCOL" text "/protocol", "ADDRESS" text "/address", "NAME" text "/name", "JOBS" number "/jobs",
+    "WAITS" text "/waits", "QUEUES" names "/queues"
+];
+
+/// What is special of a queue.
+fn notes(row: &Value) -> String {
+    let since = at(row, "/paused_at").as_str().map_or_else(String::new, |at| format!(" since {at}"));
+    let parts = at(row, "/ready_by_protocol").as_object();
+    let parts: Vec<String> = parts.into_iter().flatten().map(|(name, ready)| format!("{ready} {name}")).collect();
+    let notes = [
+        (*at(row, "/paused") == true, format!("paused{}{since}", of_protocols(row))),
+        (*at(row, "/bridged") == true, "bridged".to_owned()),
+        (!at(row, "/throttle").is_null(), "throttled".to_owned()),
+        (at(row, "/jobs_max").as_object().is_some_and(|it| !it.is_empty()), "limited".to_owned()),
+        (*at(row, "/kind") == "cycle", "cycle".to_owned()),
+        (parts.len() > 1, format!("apart: {}", parts.join(", "))),
+    ];
+    notes.into_iter().filter_map(|(is_so, note)| is_so.then_some(note)).collect::<Vec<_>>().join(", ")
+}
+
+/// The queue of dead jobs, and how many more there are.
+fn queues(row: &Value) -> String {
+    let more =
+        at(row, "/queues").as_u64().filter(|queues| *queues > 1).map(|queues| format!(" and {} more", queues - 1));
+    text(at(row, "/queue")) + &more.unwrap_or_default()
+}
+
+/// The jobs that a worker has.
+fn doing(row: &Value) -> String {
+    list(row, "/doing", |it| format!("{} in {}", text(at(it, "/job")), text(at(it, "/queue")))).join(", ")
+}
+
+fn next_run(row: &Value) -> String {
+    if *at(row, "/paused") == true { "paused".to_owned() } else { text(at(row, "/next_at")) }
+}
+
+fn words(value: &Value) -> String {
+    list(value, "", text).join(" ")
+}
+
+fn names(value: &Value) -> String {
+    first_line(&Value::from(list(value, "", text).join(", ")))
+}
+
+fn bytes(value: &Value) -> String {
+    value.as_u64().map_or_else(String::new, size)
+}
 
 /// ` for` and the names of the paused protocols; nothing if there are none.
 fn of_protocols(row: &Value) -> String {
@@ -44,85 +106,6 @@ fn of_protocols(row: &Value) -> String {
 fn list(value: &Value, path: &str, form: impl Fn(&Value) -> String) -> Vec<String> {
     at(value, path).as_array().into_iter().flatten().map(form).collect()
 }
-
-pub(super) const JOBS: &[Column] = &[
-    Column("ID", |row| text(at(row, "/id"))),
-    Column("STATE", |row| text(at(row, "/state"))),
-    Column("QUEUE", |row| text(at(row, "/queue"))),
-    Column("KIND", |row| text(at(row, "/kind"))),
-    Column("PROTOCOL", |row| text(at(row, "/protocol"))),
-    Column("ATTEMPTS", |row| text(at(row, "/attempts"))),
-    Column("READY AT", |row| text(at(row, "/ready_at"))),
-    Column("NAME", |row| text(at(row, "/name"))),
-    Column("LAST FAILURE", |row| first_line(at(row, "/failure/message"))),
-    Column("SUMMARY", |row| text(at(row, "/summary"))),
-];
-
-pub(super) const DEAD: &[Column] = &[
-    Column("JOBS", |row| number(at(row, "/jobs"))),
-    Column("FIRST", |row| text(at(row, "/first_at"))),
-    Column("LAST", |row| text(at(row, "/last_at"))),
-    Column("QUEUE", |row| match at(row, "/queues").as_u64() {
-        Some(queues @ 2..) => format!("{} and {} more", text(at(row, "/queue")), queues - 1),
-        Some(_) | None => text(at(row, "/queue")),
-    }),
-    Column("KIND", |row| text(at(row, "/kind"))),
-    Column("LAST JOB", |row| text(at(row, "/example"))),
-    Column("ERROR", |row| text(at(row, "/error"))),
-];
-
-pub(super) const WORKERS: &[Column] = &[
-    Column("WORKER", |row| text(at(row, "/name"))),
-    Column("STATE", |row| text(at(row, "/state"))),
-    Column("PROTOCOL", |row| text(at(row, "/protocol"))),
-    Column("HOST", |row| text(at(row, "/host"))),
-    Column("PID", |row| text(at(row, "/pid"))),
-    Column("LABELS", |row| list(row, "/labels", text).join(" ")),
-    Column("MEMORY", |row| at(row, "/memory_bytes").as_u64().map_or_else(String::new, size)),
-    Column("JOBS", |row| number(at(row, "/jobs"))),
-    Column("CONNECTIONS", |row| text(at(row, "/connections"))),
-    Column("WAITING", |row| number(at(row, "/waiting"))),
-    Column("WORKS ON", |row| {
-        list(row, "/doing", |it| format!("{} in {}", text(at(it, "/job")), text(at(it, "/queue")))).join(", ")
-    }),
-    Column("LAST SIGN", |row| text(at(row, "/beat_at"))),
-];
-
-pub(super) const SCHEDULES: &[Column] = &[
-    Column("ID", |row| text(at(row, "/id"))),
-    Column("NAME", |row| text(at(row, "/name"))),
-    Column("QUEUE", |row| text(at(row, "/queue"))),
-    Column("PROTOCOL", |row| text(at(row, "/protocol"))),
-    Column("WHEN", |row| text(at(row, "/in_words"))),
-    Column("NEXT RUN", |row| if *at(row, "/paused") == true { "paused".to_owned() } else { text(at(row, "/next_at")) }),
-    Column("LAST RUN", |row| text(at(row, "/last_run"))),
-    Column("LAST JOB", |row| text(at(row, "/last_job"))),
-    Column("ENDED", |row| text(at(row, "/last_end"))),
-    Column("RUNS LEFT", |row| text(at(row, "/runs_left"))),
-    Column("CRONTAB", |row| text(at(row, "/when"))),
-];
-
-pub(super) const BATCHES: &[Column] = &[
-    Column("BATCH", |row| text(at(row, "/name"))),
-    Column("JOBS", |row| number(at(row, "/total"))),
-    Column("PENDING", |row| number(at(row, "/pending"))),
-    Column("FAILED", |row| number(at(row, "/failed"))),
-    Column("COMMITTED", |row| text(at(row, "/committed"))),
-    Column("COMPLETE", |row| text(at(row, "/complete"))),
-    Column("SUCCESS", |row| text(at(row, "/success"))),
-    Column("CREATED", |row| text(at(row, "/created_at"))),
-    Column("DESCRIPTION", |row| first_line(at(row, "/description"))),
-];
-
-pub(super) const CONNECTIONS: &[Column] = &[
-    Column("ID", |row| text(at(row, "/id"))),
-    Column("PROTOCOL", |row| text(at(row, "/protocol"))),
-    Column("ADDRESS", |row| text(at(row, "/address"))),
-    Column("NAME", |row| text(at(row, "/name"))),
-    Column("JOBS", |row| number(at(row, "/jobs"))),
-    Column("WAITS", |row| text(at(row, "/waits"))),
-    Column("QUEUES", |row| first_line(&Value::from(list(row, "/queues", text).join(", ")))),
-];
 
 /// A table with a title for each column, without lines. If it is wider than the terminal, its last columns are left out,
 /// and what is still too long ends in `…`: names come first and stay whole.
@@ -396,8 +379,9 @@ fn first_line(value: &Value) -> String {
 }
 
 /// Seconds as the largest unit that fits.
-fn age(seconds: f64) -> String {
+fn age(seconds: &Value) -> String {
     const UNITS: [(&str, f64); 4] = [("d", 86_400.0), ("h", 3_600.0), ("m", 60.0), ("s", 1.0)];
+    let seconds = seconds.as_f64().unwrap_or_default();
     if seconds == 0.0 {
         return String::new();
     }
@@ -425,7 +409,7 @@ mod tests {
         let table =
             [(0.0, ""), (0.4, "<1s"), (1.0, "1s"), (59.9, "59s"), (60.0, "1m"), (7_199.0, "1h"), (200_000.0, "2d")];
         for (seconds, text) in table {
-            assert_eq!(age(seconds), text);
+            assert_eq!(age(&json!(seconds)), text);
         }
     }
 

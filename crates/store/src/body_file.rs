@@ -23,8 +23,8 @@ use windlass_engine::Stored;
 const EXTENT: u64 = 256 << 10;
 /// Extents of a run, unless a body needs more.
 const RUN: u64 = 16;
-/// Free extents that keep their place on the disk.
-const KEPT: usize = 256;
+/// Free extents that keep their place on the disk: on a full one, what is worked off makes room.
+const KEPT: usize = 32;
 
 /// Where bodies go that do not fit into memory.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -115,14 +115,15 @@ impl BodyFile {
     ///
     /// It cannot be written. Nothing has changed.
     pub fn write(&mut self, body: &[u8]) -> io::Result<u64> {
-        let bytes = body.len() as u64;
+        // An empty body, too, is in an extent that it keeps.
+        let bytes = body.len().max(1) as u64;
         if self.at + bytes > self.run.end * EXTENT {
             self.begin_run(bytes);
         }
         self.reader.0.write_all_at(body, self.at)?;
         let at = self.at;
         self.at += bytes;
-        self.bytes += bytes;
+        self.bytes += body.len() as u64;
         self.count(at, bytes, 1);
         Ok(at)
     }
@@ -192,7 +193,7 @@ impl BodyFile {
         self.run = run;
     }
 
-    /// Neighbouring free extents: at least this many, and [`RUN`] of them if there are so many.
+    /// Neighbouring free extents: at least this many, and [`RUN`] of them if there are enough.
     fn free_run(&self, least: u64) -> Option<Range<u64>> {
         let mut run: Range<u64> = 0..0;
         for extent in &self.free {
@@ -252,6 +253,29 @@ mod tests {
         let extents = 1_000 * 10_000 / EXTENT + 2 * RUN;
         assert!(file.uses.len() as u64 <= extents, "{} extents", file.uses.len());
         living.iter().for_each(|stored| drop(file.reader().read(*stored).unwrap()));
+    }
+
+    #[test]
+    fn the_disk_gets_back_what_has_gone() {
+        use std::os::unix::fs::MetadataExt as _;
+        let mut file = file();
+        let places: Vec<Stored> = (0..1_000).map(|_| put(&mut file, &vec![7; 50_000])).collect();
+        let on_disk = |file: &BodyFile| file.reader.0.metadata().unwrap().blocks() * 512;
+        assert!(on_disk(&file) >= 50_000_000 && file.disk_bytes() >= 50_000_000);
+        places.into_iter().for_each(|stored| file.free(stored));
+        let left = (KEPT as u64 + 2 * RUN) * EXTENT;
+        assert!(on_disk(&file) <= left && file.disk_bytes() <= left, "{} {}", on_disk(&file), file.disk_bytes());
+    }
+
+    #[test]
+    fn an_empty_body_at_the_end_of_a_run_does_not_use_the_next_extent() {
+        let mut file = file();
+        put(&mut file, &vec![7; usize::try_from(EXTENT * RUN).unwrap()]);
+        let (empty, next) = (put(&mut file, b""), put(&mut file, b"next"));
+        assert!(file.run.contains(&(empty.at / EXTENT)));
+        file.free(empty);
+        assert_eq!(file.uses_of(next.at / EXTENT), 1);
+        assert!(file.reader().read(empty).unwrap().is_empty());
     }
 
     #[test]

@@ -10,13 +10,15 @@ use crate::body_file::{BodyFile, Overflow};
 pub(crate) struct Cold {
     overflow: Overflow,
     file: Option<BodyFile>,
-    /// Bytes of jobs in memory.
+    /// Bytes of jobs whose bodies are in memory.
     bytes: u64,
+    /// A body could not be stored.
+    has_failed: bool,
 }
 
 impl Cold {
     pub(crate) fn new(overflow: &Overflow) -> Self {
-        Self { overflow: overflow.clone(), file: None, bytes: 0 }
+        Self { overflow: overflow.clone(), file: None, bytes: 0, has_failed: false }
     }
 
     /// The file with the bodies that are stored.
@@ -29,33 +31,49 @@ impl Cold {
         if let Some(old) = old {
             match old.payload.stored() {
                 Some(stored) => self.file.iter_mut().for_each(|file| file.free(stored)),
-                None => self.bytes -= old.weight_bytes(),
+                None => self.bytes -= bytes_of(old),
             }
         }
         let Some(job) = new else { return };
-        self.bytes += job.weight_bytes();
-        if self.bytes > self.overflow.memory && job.durable {
-            let before = job.weight_bytes();
+        let bytes = bytes_of(job);
+        if self.bytes + bytes > self.overflow.memory && job.durable && job.payload.can_leave() {
             match self.store(job) {
-                Ok(true) => self.bytes -= before,
-                Ok(false) => {}
-                Err(error) => tracing::warn!(%error, "a body that does not fit into memory cannot be stored"),
+                Ok(()) => return,
+                Err(error) if !std::mem::replace(&mut self.has_failed, true) => {
+                    tracing::warn!(%error, "bodies that do not fit into memory cannot be stored: they stay in memory");
+                }
+                Err(_) => {}
             }
         }
+        self.bytes += bytes;
     }
 
-    fn store(&mut self, job: &mut Job) -> io::Result<bool> {
+    fn store(&mut self, job: &mut Job) -> io::Result<()> {
         let file = match &mut self.file {
             Some(file) => file,
             none => none.insert(BodyFile::create(&self.overflow.folder)?),
         };
         let at = file.write(job.body())?;
-        let Some(stored) = Stored::new(at, job.body()) else { return Ok(false) };
-        let payload = job.payload.with_stored(stored);
-        match payload {
-            Some(payload) => job.payload = payload,
-            None => file.free(stored),
-        }
-        Ok(job.payload.stored().is_some())
+        let payload = Stored::new(at, job.body()).and_then(|stored| job.payload.with_stored(stored));
+        job.payload = payload.ok_or(io::ErrorKind::InvalidInput)?;
+        Ok(())
     }
+
+    /// Everything was read: the body of a job that is handed out comes back into memory.
+    pub(crate) fn warm(&mut self, job: &mut Job) {
+        if let Some(stored) = job.payload.stored().filter(|_| job.lease().is_some())
+            && let Some(file) = &mut self.file
+            && let Ok(body) = file.reader().read(stored)
+        {
+            job.payload = job.payload.with_body(&body);
+            file.free(stored);
+        }
+    }
+}
+
+/// Bytes of a job in memory, about: of what does not change while it moves.
+fn bytes_of(job: &Job) -> u64 {
+    const FIXED: u64 = 300;
+    let result = job.extra.as_deref().and_then(|extra| extra.result.as_ref());
+    FIXED + job.payload.body_len() as u64 + result.map_or(0, |result| result.len() as u64)
 }

@@ -204,7 +204,7 @@ impl Replay {
 
     /// Passes everything to a new engine, after checking that the state is consistent. The journal continues after
     /// commit `last_seq`.
-    pub(crate) fn build(self, limits: Limits, seed: u64, last_seq: u64) -> Result<Recovered, Damage> {
+    pub(crate) fn build(mut self, limits: Limits, seed: u64, last_seq: u64) -> Result<Recovered, Damage> {
         let queues_max = limits.queues_max.max(QUEUES_MIN);
         let nonsense = |what: String| Damage::of("", format!("the store is inconsistent: {what}"));
         if let Some(id) = self.misplaced {
@@ -226,7 +226,8 @@ impl Replay {
         for batch in self.batches.into_values() {
             engine.recall_batch(batch);
         }
-        for job in self.jobs.into_iter().flatten().flatten() {
+        for mut job in self.jobs.into_iter().flatten().flatten() {
+            self.cold.iter_mut().for_each(|cold| cold.warm(&mut job));
             engine.recall_job(job);
         }
         for schedule in self.schedules.into_values() {

@@ -1,5 +1,6 @@
 //! Several daemons on one PostgreSQL server: one broker. The server is Debian's, started by the test.
 
+mod backlog;
 mod cut;
 mod daemons;
 mod faults;

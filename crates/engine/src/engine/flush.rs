@@ -70,7 +70,7 @@ fn flush_jobs(
     context: &mut Context,
 ) -> (u32, Option<u64>) {
     let filter = Filter { protocol: Some(protocol), ..Filter::default() };
-    let Page { slots, next, .. } = matching(state, &filter, Scope::ALL, Cursor(first, 0), limit);
+    let Page { slots, next, .. } = matching(state, (&filter, None), Scope::ALL, (Cursor(first, 0), limit));
     state.work.spend(CHANGE * slots.len() as u64);
     (slots.into_iter().map(|slot| discard(state, slot, context)).count_u32(), next.map(|next| next.0))
 }

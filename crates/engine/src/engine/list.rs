@@ -15,7 +15,7 @@ use super::scope::Scope;
 use super::serving::{waiting, workers};
 use super::state::State;
 use crate::clients::{Client, Worker};
-use crate::condition::{Condition, Subject};
+use crate::condition::{Condition, Order, Subject};
 use crate::context::Context;
 use crate::event::{QueueChange, Reply};
 use crate::ids::{ClientId, JobId, Protocol, Protocols, QueueId, Timestamp};
@@ -23,7 +23,7 @@ use crate::jobs::{Job, JobStateKind, Slot, Stored};
 use crate::outcome::End;
 use crate::query::{ClientRow, FiguresRow, JobView, QueueRow, WorkerRow};
 use crate::queues::{Queue, SortKey};
-use crate::request::{Cursor, Filter, Mutation, Order, QueueKind};
+use crate::request::{Cursor, Filter, Mutation, QueueKind};
 use crate::work::{CHANGE, LOOKED_UP, NAME, NAMES_PER_ROW, ROW, STEP, TEST, TEST_BYTES, WORK_PER_ROW};
 
 /// Jobs that the row of a worker shows.
@@ -211,8 +211,7 @@ pub(super) fn list_jobs(
     (after, limit): (Cursor, u32),
     call: &mut Call<'_>,
 ) {
-    let (scope, limit) = (Scope::of(state, call), state.page(limit));
-    let page = matching_by(state, (Scoped { filter, scope }, order), after, limit);
+    let page = matching(state, (filter, order), Scope::of(state, call), (after, state.page(limit)));
     let Some((slots, next)) = found(page, call) else { return };
     state.work.spend(ROW * slots.len() as u64);
     let rows: Vec<JobView> = slots.into_iter().filter_map(|slot| view(state, state.jobs.at(slot)?)).collect();
@@ -226,7 +225,7 @@ pub(super) fn mutate(
     (after, limit): (Cursor, u32),
     call: &mut Call<'_>,
 ) {
-    let page = matching(state, filter, Scope::of(state, call), after, state.page(limit));
+    let page = matching(state, (filter, None), Scope::of(state, call), (after, state.page(limit)));
     let Some((slots, next)) = found(page, call) else { return };
     if action == Mutation::Discard
         && after == Cursor::default()
@@ -271,7 +270,7 @@ pub(super) fn preview(
     (after, limit): (Cursor, u32),
     call: &mut Call<'_>,
 ) {
-    let page = matching(state, filter, Scope::of(state, call), after, state.page(limit));
+    let page = matching(state, (filter, None), Scope::of(state, call), (after, state.page(limit)));
     let Some((slots, next)) = found(page, call) else { return };
     let jobs = slots.into_iter().filter_map(|slot| state.jobs.at(slot)).filter(|job| applies(state, action, job));
     call.reply(Reply::Counted { jobs: u32::try_from(jobs.count()).unwrap_or(u32::MAX), next });
@@ -332,13 +331,15 @@ fn found(page: Page, call: &mut Call<'_>) -> Option<(Vec<Slot>, Option<Cursor>)>
     page.missing.is_empty().then_some((page.slots, page.next))
 }
 
-/// A page of matching jobs in the order of [`crate::Query::Jobs`], and where to go on.
-pub(super) fn matching(state: &State, filter: &Filter, scope: Scope, after: Cursor, limit: usize) -> Page {
-    matching_by(state, (Scoped { filter, scope }, None), after, limit)
-}
-
-/// The same in a given order. Numbers and names lead directly to their jobs.
-fn matching_by(state: &State, (filter, order): (Scoped<'_>, Option<Order>), after: Cursor, limit: usize) -> Page {
+/// A page of matching jobs, and where to go on. Numbers and names lead directly to their jobs. Without an order they come
+/// as [`crate::Query::Jobs`] has them.
+pub(super) fn matching(
+    state: &State,
+    (filter, order): (&Filter, Option<Order>),
+    scope: Scope,
+    (after, limit): (Cursor, usize),
+) -> Page {
+    let filter = Scoped { filter, scope };
     if !filter.ids.is_empty() {
         return matching_ids(state, filter, after, limit);
     }

@@ -1,4 +1,4 @@
-//! Bodies out of memory, and back: what the engine's caller stores and loads for it (`residency` chooses).
+//! Bodies out of memory, and back: the engine's caller stores and loads them (`residency` chooses).
 
 use bytes::Bytes;
 
@@ -29,7 +29,7 @@ impl Engine {
     }
 
     /// Bodies that can leave memory, those first that are needed last: `bytes` or a little more, if a look at some
-    /// thousand jobs finds so many. The caller writes them somewhere and reports it ([`Engine::set_stored`]).
+    /// thousand jobs finds them. The caller writes them somewhere and reports it ([`Engine::set_stored`]).
     pub fn cool(&mut self, bytes: u64) -> Vec<(JobId, Bytes)> {
         let State { residency, jobs, queues, meta, work, .. } = &mut self.state;
         let (chosen, looked) = residency.cool((jobs, queues), meta.next_job(), bytes);

@@ -31,7 +31,7 @@ impl Cold {
         Self { broker: Broker::new(), disk: BTreeMap::new() }
     }
 
-    /// With so many jobs in a queue, whose bodies are their numbers.
+    /// With this many jobs in a queue, whose bodies are their numbers.
     fn with(queue: &'static str, jobs: u64) -> Self {
         let mut cold = Self::new();
         (1..=jobs).for_each(|job| drop(cold.broker.hear(1, long(queue, &job.to_string()))));
@@ -48,7 +48,9 @@ impl Cold {
     }
 
     fn store_all(&mut self, jobs: impl IntoIterator<Item = u64>) {
-        jobs.into_iter().for_each(|job| drop(self.store(job)));
+        jobs.into_iter().for_each(|job| {
+            self.store(job);
+        });
     }
 
     fn stored(&self, job: u64) -> Option<Stored> {
@@ -98,7 +100,7 @@ fn bodies_leave_from_the_newest_on_and_those_that_are_needed_soon_stay() {
     cold.broker.hear(1, long("q", "new"));
     assert_eq!(cold.cool(150), [601, 587], "new ones come first");
     assert_eq!(cold.cool(u64::MAX).len(), 586);
-    // The next round: what is handed out stays, and so does what a window holds.
+    // The next round: jobs that are handed out stay, and so do those of a window.
     cold.broker.hear(2, take(["q"]));
     assert_eq!(cold.cool(u64::MAX), (2..=601).rev().collect::<Vec<_>>(), "no window is needed while all are here");
     cold.store(601);

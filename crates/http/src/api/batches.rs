@@ -7,10 +7,10 @@ use axum::extract::State;
 use windlass_engine::{BatchView, CallbackState, Query, Reply};
 
 use super::listing::{Page, listing};
-use super::view::view;
+use super::view::{of_one, view};
 use crate::app::{App, Now};
 use crate::name::Name;
-use crate::params::{Params, Segments};
+use crate::params::Params;
 use crate::problem::{Outcome, Problem};
 use crate::time::moment_text;
 
@@ -49,14 +49,13 @@ listing! {
     BatchPage { batches: Vec<Batch> } = Batches {}
 }
 
-/// One batch
-#[utoipa::path(get, path = "/api/v1/batches/{batch}", tag = "batches", operation_id = "get_batch",
-    params(("batch" = String, Path, description = "Its name")),
-    responses((status = 200, body = Batch), (status = 404, body = Problem))
-)]
-pub(crate) async fn get(State(app): State<Arc<App>>, Segments(batch): Segments<Name>) -> Outcome<Json<Batch>> {
-    let Reply::Batch(view) = app.ask(Query::Batch { batch: batch.0 }).await? else { return Err(Problem::unexpected()) };
-    Ok(Json(Batch::of(&view, &app, app.now())))
+of_one! {
+    /// One batch
+    get "/api/v1/batches/{batch}" "batches" "get_batch" 200 Batch, 404;
+    pub(crate) fn get(app, batch: Name) -> Json<Batch> {
+        let Reply::Batch(view) = app.ask(Query::Batch { batch: batch.0 }).await? else { return Err(Problem::unexpected()) };
+        Ok(Json(Batch::of(&view, &app, app.now())))
+    }
 }
 
 const fn state_name(state: CallbackState) -> &'static str {

@@ -8,10 +8,10 @@ use axum::http::StatusCode;
 use windlass_engine::{ClientCommand, ClientId, ClientRow, Query, Reply};
 
 use super::listing::{Page, listing};
-use super::view::view;
+use super::view::{of_one, view};
 use crate::app::{App, Now};
 use crate::name::Name;
-use crate::params::{Params, Segments};
+use crate::params::Params;
 use crate::problem::{Outcome, Problem};
 
 view! {
@@ -43,14 +43,13 @@ listing! {
     ConnectionPage { connections: Vec<Connection> } = Clients {}
 }
 
-/// Close a connection
-///
-/// The consequences are those of a client that goes: jobs that it has return to their queues.
-#[utoipa::path(post, path = "/api/v1/connections/{id}/close", tag = "connections", operation_id = "close_connection",
-    params(("id" = u64, Path, description = "Its number")),
-    responses((status = 204), (status = 404, body = Problem))
-)]
-pub(super) async fn close(State(app): State<Arc<App>>, Segments(id): Segments<u64>) -> Outcome<StatusCode> {
-    app.ask(ClientCommand::Disconnect(ClientId(id))).await?;
-    Ok(StatusCode::NO_CONTENT)
+of_one! {
+    /// Close a connection
+    ///
+    /// The consequences are those of a client that goes: jobs that it has return to their queues.
+    post "/api/v1/connections/{id}/close" "connections" "close_connection" 204, 404;
+    pub(super) fn close(app, id: u64) -> StatusCode {
+        app.ask(ClientCommand::Disconnect(ClientId(id))).await?;
+        Ok(StatusCode::NO_CONTENT)
+    }
 }

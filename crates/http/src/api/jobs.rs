@@ -16,6 +16,7 @@ use windlass_engine::{
 use super::detail::JobDetail;
 use super::filter::Conditions;
 use super::pace::Pace;
+use super::view::of_one;
 use super::views::{Job, state_name};
 use crate::app::App;
 use crate::cursor::CursorText;
@@ -101,9 +102,7 @@ pub(crate) async fn list(
 
 /// Everything about a job
 #[utoipa::path(get, path = "/api/v1/jobs/{id}", tag = "jobs", operation_id = "get_job",
-    params(("id" = u64, Path, description = "Its number")),
-    responses((status = 200, body = JobDetail), (status = 404, body = Problem))
-)]
+    responses((status = 200, body = JobDetail), (status = 404, body = Problem)))]
 pub(crate) async fn get(State(app): State<Arc<App>>, Segments(id): Segments<u64>) -> Outcome<Json<JobDetail>> {
     let view = look(&app, id).await?;
     // The job may have ended meanwhile.
@@ -144,68 +143,53 @@ async fn batch_of(app: &App, view: &JobView) -> Option<Name> {
 
 /// The bytes of a job's body
 #[utoipa::path(get, path = "/api/v1/jobs/{id}/body", tag = "jobs", operation_id = "get_job_body",
-    params(("id" = u64, Path, description = "Its number")),
-    responses((status = 200, body = Body, content_type = "application/octet-stream"), (status = 404, body = Problem))
-)]
+    responses((status = 200, body = Body, content_type = "application/octet-stream"), (status = 404, body = Problem)))]
 pub(super) async fn body(State(app): State<Arc<App>>, Segments(id): Segments<u64>) -> Outcome<Response> {
     let view = look(&app, id).await?;
     let headers = [(header::CONTENT_TYPE, "application/octet-stream"), (header::CONTENT_DISPOSITION, "attachment")];
     Ok((headers, view.job.payload.share_body()).into_response())
 }
 
-/// Make a job ready now that is dead, scheduled or waits for a retry
-#[utoipa::path(post, path = "/api/v1/jobs/{id}/retry", tag = "jobs", operation_id = "retry_job",
-    params(("id" = u64, Path, description = "Its number")),
-    responses((status = 200, body = Job), (status = 404, body = Problem), (status = 409, body = Problem))
-)]
-pub(super) async fn retry(State(app): State<Arc<App>>, Segments(id): Segments<u64>) -> Outcome<Json<Job>> {
-    mutate(&app, id, Mutation::Requeue).await?;
-    row(&app, id).await.map(Json)
-}
+of_one! {
+    /// Make a job ready now that is dead, scheduled or waits for a retry
+    post "/api/v1/jobs/{id}/retry" "jobs" "retry_job" 200 Job, 404, 409;
+    pub(super) fn retry(app, id: u64) -> Json<Job> {
+        mutate(&app, id, Mutation::Requeue).await?;
+        row(&app, id).await.map(Json)
+    }
 
-/// Move a job to the dead-letter queue, unless a worker has it
-#[utoipa::path(post, path = "/api/v1/jobs/{id}/kill", tag = "jobs", operation_id = "kill_job",
-    params(("id" = u64, Path, description = "Its number")),
-    responses((status = 200, body = Job), (status = 404, body = Problem), (status = 409, body = Problem))
-)]
-pub(super) async fn kill(State(app): State<Arc<App>>, Segments(id): Segments<u64>) -> Outcome<Json<Job>> {
-    mutate(&app, id, Mutation::Kill).await?;
-    row(&app, id).await.map(Json)
-}
+    /// Move a job to the dead-letter queue, unless a worker has it
+    post "/api/v1/jobs/{id}/kill" "jobs" "kill_job" 200 Job, 404, 409;
+    pub(super) fn kill(app, id: u64) -> Json<Job> {
+        mutate(&app, id, Mutation::Kill).await?;
+        row(&app, id).await.map(Json)
+    }
 
-/// Take a job back from its worker
-///
-/// It returns to its place in the queue. What the worker reports afterwards is refused.
-#[utoipa::path(post, path = "/api/v1/jobs/{id}/requeue", tag = "jobs", operation_id = "requeue_job",
-    params(("id" = u64, Path, description = "Its number")),
-    responses((status = 200, body = Job), (status = 404, body = Problem), (status = 409, body = Problem))
-)]
-pub(super) async fn requeue(State(app): State<Arc<App>>, Segments(id): Segments<u64>) -> Outcome<Json<Job>> {
-    let job = JobRef::Id(JobId(id));
-    app.ask(LeaseCommand::Release { job, proof: Proof::AnyLease, front: false }).await?;
-    row(&app, id).await.map(Json)
-}
+    /// Take a job back from its worker
+    ///
+    /// It returns to its place in the queue. What the worker reports afterwards is refused.
+    post "/api/v1/jobs/{id}/requeue" "jobs" "requeue_job" 200 Job, 404, 409;
+    pub(super) fn requeue(app, id: u64) -> Json<Job> {
+        let job = JobRef::Id(JobId(id));
+        app.ask(LeaseCommand::Release { job, proof: Proof::AnyLease, front: false }).await?;
+        row(&app, id).await.map(Json)
+    }
 
-/// Remove a job, unless a worker has it
-#[utoipa::path(delete, path = "/api/v1/jobs/{id}", tag = "jobs", operation_id = "delete_job",
-    params(("id" = u64, Path, description = "Its number")),
-    responses((status = 204), (status = 404, body = Problem), (status = 409, body = Problem))
-)]
-pub(super) async fn delete(State(app): State<Arc<App>>, Segments(id): Segments<u64>) -> Outcome<StatusCode> {
-    mutate(&app, id, Mutation::Discard).await?;
-    Ok(StatusCode::NO_CONTENT)
-}
+    /// Remove a job, unless a worker has it
+    delete "/api/v1/jobs/{id}" "jobs" "delete_job" 204, 404, 409;
+    pub(super) fn delete(app, id: u64) -> StatusCode {
+        mutate(&app, id, Mutation::Discard).await?;
+        Ok(StatusCode::NO_CONTENT)
+    }
 
-/// Remove a job, whatever its state
-///
-/// If a worker has it, what the worker reports afterwards is refused.
-#[utoipa::path(post, path = "/api/v1/jobs/{id}/cancel", tag = "jobs", operation_id = "cancel_job",
-    params(("id" = u64, Path, description = "Its number")),
-    responses((status = 204), (status = 404, body = Problem))
-)]
-pub(super) async fn cancel(State(app): State<Arc<App>>, Segments(id): Segments<u64>) -> Outcome<StatusCode> {
-    mutate(&app, id, Mutation::Cancel).await?;
-    Ok(StatusCode::NO_CONTENT)
+    /// Remove a job, whatever its state
+    ///
+    /// If a worker has it, what the worker reports afterwards is refused.
+    post "/api/v1/jobs/{id}/cancel" "jobs" "cancel_job" 204, 404;
+    pub(super) fn cancel(app, id: u64) -> StatusCode {
+        mutate(&app, id, Mutation::Cancel).await?;
+        Ok(StatusCode::NO_CONTENT)
+    }
 }
 
 /// Changes a job. Refused if its state does not allow the change.

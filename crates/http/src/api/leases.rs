@@ -51,7 +51,6 @@ pub(super) struct Extension {
 
 /// The job succeeded; the body of the request is its result
 #[utoipa::path(post, path = "/api/v1/leases/{lease}/done", tag = "work", operation_id = "finish_job",
-    params(("lease" = String, Path, description = "The lease")),
     request_body(content = Body, content_type = "application/octet-stream"),
     responses((status = 204), (status = 404, body = Problem), (status = 409, body = Problem))
 )]
@@ -67,7 +66,7 @@ pub(super) async fn done(
 
 /// The job failed; the body of the request is the error's message
 #[utoipa::path(post, path = "/api/v1/leases/{lease}/fail", tag = "work", operation_id = "fail_job",
-    params(("lease" = String, Path, description = "The lease"), Failed),
+    params(Failed),
     request_body(content = Body, content_type = "application/octet-stream"),
     responses((status = 200, body = FailedJob), (status = 404, body = Problem), (status = 409, body = Problem))
 )]
@@ -99,7 +98,7 @@ pub(super) async fn fail(
 
 /// The worker needs longer
 #[utoipa::path(post, path = "/api/v1/leases/{lease}/extend", tag = "work", operation_id = "extend_lease",
-    params(("lease" = String, Path, description = "The lease"), Extension),
+    params(Extension),
     responses((status = 204), (status = 404, body = Problem), (status = 409, body = Problem))
 )]
 pub(super) async fn extend(

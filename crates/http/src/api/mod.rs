@@ -36,9 +36,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use axum::http::StatusCode;
-use utoipa::OpenApi;
+use utoipa::openapi::path::{Parameter, ParameterBuilder, ParameterIn};
 use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityRequirement, SecurityScheme};
-use utoipa::openapi::{Content, Ref, RefOr, ResponseBuilder};
+use utoipa::openapi::{Content, Ref, RefOr, Required, ResponseBuilder};
+use utoipa::{OpenApi, PartialSchema as _};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
@@ -149,6 +150,20 @@ pub fn openapi() -> String {
     text(routes().into_openapi())
 }
 
+/// The parameters within a path. `id` is a number.
+fn placed(path: &str) -> impl Iterator<Item = Parameter> {
+    let names = path.split('/').filter_map(|part| part.strip_prefix('{')?.strip_suffix('}'));
+    names.map(|name| {
+        let (about, schema) = match name {
+            "id" => ("Its number", u64::schema()),
+            "lease" => ("The lease", String::schema()),
+            _ => ("Its name", String::schema()),
+        };
+        let parameter = ParameterBuilder::new().name(name).parameter_in(ParameterIn::Path).required(Required::True);
+        parameter.description(Some(about)).schema(Some(schema)).build()
+    })
+}
+
 /// The text of the document. Each response must have a description; one without gets the name of its status. Every
 /// path but a probe's may lack a place, or an answer of the engine in time, and needs a login if there are logins.
 pub(crate) fn text(mut document: utoipa::openapi::OpenApi) -> String {
@@ -171,6 +186,9 @@ pub(crate) fn text(mut document: utoipa::openapi::OpenApi) -> String {
         let methods = [("GET", &mut path.get), ("PUT", &mut path.put), ("POST", &mut path.post)];
         let methods = methods.into_iter().chain([("DELETE", &mut path.delete)]);
         for (method, operation) in methods.filter_map(|(method, operation)| Some((method, operation.as_mut()?))) {
+            let mut parameters = operation.parameters.take().unwrap_or_default();
+            parameters.splice(0..0, placed(name).map(RefOr::T));
+            operation.parameters = Some(parameters).filter(|it| !it.is_empty());
             let (answers, example) = (&mut operation.responses.responses, examples.get(&format!("{method} {name}")));
             if !OPEN.contains(&&**name) {
                 answers.entry("503".to_owned()).or_insert_with(|| late.clone());

@@ -65,9 +65,9 @@ pub(super) struct PushedJob {
 /// Push a job
 ///
 /// The body of the request is the body of the job, whatever its type. The job's protocol is `http`: workers of other
-/// protocols get it only from bridged queues. With `protocol=faktory` it is a job of Faktory's clients.
+/// protocols get it only from bridged queues. An unknown queue becomes known. With `protocol=faktory` it is a job of Faktory's clients.
 #[utoipa::path(post, path = "/api/v1/queues/{queue}/jobs", tag = "work", operation_id = "push_job",
-    params(("queue" = String, Path, description = "The queue; an unknown one becomes known"), Terms),
+    params(Terms),
     request_body(content = Body, content_type = "application/octet-stream"),
     responses(
         (status = 201, body = PushedJob, headers(("location" = String, description = "The job"))),

@@ -19,6 +19,7 @@ use windlass_engine::{
 };
 
 use super::listing::Page;
+use super::view::of_one;
 use super::views::{Part, Queue};
 use crate::app::App;
 use crate::audit::Affected;
@@ -56,20 +57,16 @@ pub(crate) async fn list(State(app): State<Arc<App>>, Params(page): Params<Page>
     Ok(Json(QueuePage { queues, next: next.map(CursorText) }))
 }
 
-/// One queue
-#[utoipa::path(get, path = "/api/v1/queues/{queue}", tag = "queues", operation_id = "get_queue",
-    params(("queue" = String, Path, description = "Its name")),
-    responses((status = 200, body = Queue), (status = 404, body = Problem))
-)]
-pub(crate) async fn get(State(app): State<Arc<App>>, Segments(queue): Segments<Name>) -> Outcome<Json<Queue>> {
-    one(&app, queue.0).await.map(Json)
+of_one! {
+    /// One queue
+    get "/api/v1/queues/{queue}" "queues" "get_queue" 200 Queue, 404;
+    pub(crate) fn get(app, queue: Name) -> Json<Queue> { one(&app, queue.0).await.map(Json) }
 }
 
 /// Hand out no jobs of a queue
 ///
 /// A queue that no client has used yet becomes known to all protocols.
 #[utoipa::path(post, path = "/api/v1/queues/{queue}/pause", tag = "queues", operation_id = "pause_queue",
-    params(("queue" = String, Path, description = "Its name")),
     responses(
         (status = 200, body = Queue), (status = 201, body = Queue, description = "The queue is new"),
         (status = 400, body = Problem), (status = 429, body = Problem)
@@ -84,22 +81,19 @@ pub(super) async fn pause(State(app): State<Arc<App>>, Segments(Name(queue)): Se
     set(&app, before.is_none(), QueueCommand::Pause { queue: queue.clone(), paused: true }, queue).await
 }
 
-/// Hand out jobs of a queue again
-#[utoipa::path(post, path = "/api/v1/queues/{queue}/resume", tag = "queues", operation_id = "resume_queue",
-    params(("queue" = String, Path, description = "Its name")),
-    responses((status = 200, body = Queue), (status = 404, body = Problem))
-)]
-pub(super) async fn resume(State(app): State<Arc<App>>, Segments(queue): Segments<Name>) -> Outcome<Json<Queue>> {
-    unset(&app, queue, |queue| QueueCommand::Pause { queue, paused: false }).await.map(Json)
+of_one! {
+    /// Hand out jobs of a queue again
+    post "/api/v1/queues/{queue}/resume" "queues" "resume_queue" 200 Queue, 404;
+    pub(super) fn resume(app, queue: Name) -> Json<Queue> {
+        unset(&app, queue, |queue| QueueCommand::Pause { queue, paused: false }).await.map(Json)
+    }
 }
 
 /// Remove all jobs of a queue that wait to be taken
 ///
 /// Jobs in other states stay. The jobs are removed a few at a time; jobs that arrive meanwhile may stay.
 #[utoipa::path(post, path = "/api/v1/queues/{queue}/clear", tag = "queues", operation_id = "clear_queue",
-    params(("queue" = String, Path, description = "Its name")),
-    responses((status = 200, body = Changed), (status = 404, body = Problem))
-)]
+    responses((status = 200, body = Changed), (status = 404, body = Problem)))]
 pub(super) async fn clear(
     State(app): State<Arc<App>>,
     Segments(queue): Segments<Name>,
@@ -149,7 +143,7 @@ pub(super) struct Room {
 ///
 /// Until the daemon reads its configuration again: a lasting throttle belongs there. The queue need not be in use yet.
 #[utoipa::path(put, path = "/api/v1/queues/{queue}/throttle", tag = "queues", operation_id = "throttle_queue",
-    params(("queue" = String, Path, description = "Its name"), Slots),
+    params(Slots),
     responses(
         (status = 200, body = Queue), (status = 201, body = Queue, description = "The queue is new"),
         (status = 400, body = Problem), (status = 429, body = Problem)
@@ -172,23 +166,22 @@ pub(super) async fn throttle(
     set(&app, is_new, QueueCommand::Throttle { queue: queue.clone(), throttle: Some(throttle) }, queue).await
 }
 
-/// Let any number of jobs of a queue be worked on at once
-#[utoipa::path(delete, path = "/api/v1/queues/{queue}/throttle", tag = "queues", operation_id = "unthrottle_queue",
-    params(("queue" = String, Path, description = "Its name")),
-    responses((status = 200, body = Queue), (status = 404, body = Problem))
-)]
-pub(super) async fn unthrottle(State(app): State<Arc<App>>, Segments(queue): Segments<Name>) -> Outcome<Json<Queue>> {
-    let before = one(&app, queue.0.clone()).await?;
-    app.ask(QueueCommand::Throttle { queue: queue.0.clone(), throttle: None }).await?;
-    // A queue that only had its throttle is gone.
-    Ok(Json(one(&app, queue.0).await.unwrap_or(Queue { throttle: None, ..before })))
+of_one! {
+    /// Let any number of jobs of a queue be worked on at once
+    delete "/api/v1/queues/{queue}/throttle" "queues" "unthrottle_queue" 200 Queue, 404;
+    pub(super) fn unthrottle(app, queue: Name) -> Json<Queue> {
+        let before = one(&app, queue.0.clone()).await?;
+        app.ask(QueueCommand::Throttle { queue: queue.0.clone(), throttle: None }).await?;
+        // A queue that only had its throttle is gone.
+        Ok(Json(one(&app, queue.0).await.unwrap_or(Queue { throttle: None, ..before })))
+    }
 }
 
 /// Limit how many jobs a queue may hold, whatever their priority
 ///
 /// A queue that no client has used yet becomes known to all protocols.
 #[utoipa::path(put, path = "/api/v1/queues/{queue}/limit", tag = "queues", operation_id = "limit_queue",
-    params(("queue" = String, Path, description = "Its name"), Room),
+    params(Room),
     responses(
         (status = 200, body = Queue), (status = 201, body = Queue, description = "The queue is new"),
         (status = 400, body = Problem), (status = 429, body = Problem)
@@ -204,27 +197,23 @@ pub(super) async fn limit(
     set(&app, is_new, QueueCommand::Limit { queue: queue.clone(), jobs_max }, queue).await
 }
 
-/// Let a queue hold any number of jobs
-#[utoipa::path(delete, path = "/api/v1/queues/{queue}/limit", tag = "queues", operation_id = "unlimit_queue",
-    params(("queue" = String, Path, description = "Its name")),
-    responses((status = 200, body = Queue), (status = 404, body = Problem))
-)]
-pub(super) async fn unlimit(State(app): State<Arc<App>>, Segments(queue): Segments<Name>) -> Outcome<Json<Queue>> {
-    let jobs_max = [None; Priority::COUNT];
-    unset(&app, queue, |queue| QueueCommand::Limit { queue, jobs_max }).await.map(Json)
-}
+of_one! {
+    /// Let a queue hold any number of jobs
+    delete "/api/v1/queues/{queue}/limit" "queues" "unlimit_queue" 200 Queue, 404;
+    pub(super) fn unlimit(app, queue: Name) -> Json<Queue> {
+        let jobs_max = [None; Priority::COUNT];
+        unset(&app, queue, |queue| QueueCommand::Limit { queue, jobs_max }).await.map(Json)
+    }
 
-/// Remove a queue with its pause and its limits
-///
-/// Refused while a worker serves it, or a job of it is ready, leased, scheduled or waits for a retry. Dead jobs stay,
-/// and so does a throttle. A client that pushes to the queue makes it known again.
-#[utoipa::path(delete, path = "/api/v1/queues/{queue}", tag = "queues", operation_id = "remove_queue",
-    params(("queue" = String, Path, description = "Its name")),
-    responses((status = 204), (status = 404, body = Problem), (status = 409, body = Problem))
-)]
-pub(super) async fn remove(State(app): State<Arc<App>>, Segments(Name(queue)): Segments<Name>) -> Outcome<StatusCode> {
-    app.ask(QueueCommand::Remove { queue, only_idle: true }).await?;
-    Ok(StatusCode::NO_CONTENT)
+    /// Remove a queue with its pause and its limits
+    ///
+    /// Refused while a worker serves it, or a job of it is ready, leased, scheduled or waits for a retry. Dead jobs stay,
+    /// and so does a throttle. A client that pushes to the queue makes it known again.
+    delete "/api/v1/queues/{queue}" "queues" "remove_queue" 204, 404, 409;
+    pub(super) fn remove(app, queue: Name) -> StatusCode {
+        app.ask(QueueCommand::Remove { queue: queue.0, only_idle: true }).await?;
+        Ok(StatusCode::NO_CONTENT)
+    }
 }
 
 /// A queue after a setting of it has changed; 201 if the queue is new.

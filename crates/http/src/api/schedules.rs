@@ -12,11 +12,11 @@ use windlass_engine::{
 
 use super::listing::{Page, listing};
 use super::push::PushedJob;
-use super::view::view;
+use super::view::{of_one, view};
 use super::words::words;
 use crate::app::{App, Now};
 use crate::name::Name;
-use crate::params::{Params, Segments};
+use crate::params::Params;
 use crate::problem::{Outcome, Problem};
 use crate::time::moment_text;
 
@@ -75,48 +75,34 @@ listing! {
     SchedulePage { schedules: Vec<Schedule> } = Schedules { protocol: None }
 }
 
-/// Push a schedule's job now, besides its own runs
-#[utoipa::path(post, path = "/api/v1/schedules/{id}/run", tag = "schedules", operation_id = "run_schedule",
-    params(("id" = u64, Path, description = "Its number")),
-    responses((status = 200, body = PushedJob), (status = 404, body = Problem), (status = 409, body = Problem))
-)]
-pub(super) async fn run(State(app): State<Arc<App>>, Segments(id): Segments<u64>) -> Outcome<Json<PushedJob>> {
-    let Reply::Pushed { job, .. } = app.ask(ScheduleCommand::Run(number(id))).await? else {
-        return Err(Problem::unexpected());
-    };
-    Ok(Json(PushedJob { id: job.0 }))
-}
+of_one! {
+    /// Push a schedule's job now, besides its own runs
+    post "/api/v1/schedules/{id}/run" "schedules" "run_schedule" 200 PushedJob, 404, 409;
+    pub(super) fn run(app, id: u64) -> Json<PushedJob> {
+        let Reply::Pushed { job, .. } = app.ask(ScheduleCommand::Run(number(id))).await? else {
+            return Err(Problem::unexpected());
+        };
+        Ok(Json(PushedJob { id: job.0 }))
+    }
 
-/// Stop the runs of a schedule
-///
-/// It stays paused when the daemon starts again, and when a program sets it again without a change.
-#[utoipa::path(post, path = "/api/v1/schedules/{id}/pause", tag = "schedules", operation_id = "pause_schedule",
-    params(("id" = u64, Path, description = "Its number")),
-    responses((status = 200, body = Schedule), (status = 404, body = Problem))
-)]
-pub(super) async fn pause(State(app): State<Arc<App>>, Segments(id): Segments<u64>) -> Outcome<Json<Schedule>> {
-    set_paused(&app, id, true).await
-}
+    /// Stop the runs of a schedule
+    ///
+    /// It stays paused when the daemon starts again, and when a program sets it again without a change.
+    post "/api/v1/schedules/{id}/pause" "schedules" "pause_schedule" 200 Schedule, 404;
+    pub(super) fn pause(app, id: u64) -> Json<Schedule> { set_paused(&app, id, true).await }
 
-/// Let a schedule run again, from its next time on
-#[utoipa::path(post, path = "/api/v1/schedules/{id}/resume", tag = "schedules", operation_id = "resume_schedule",
-    params(("id" = u64, Path, description = "Its number")),
-    responses((status = 200, body = Schedule), (status = 404, body = Problem))
-)]
-pub(super) async fn resume(State(app): State<Arc<App>>, Segments(id): Segments<u64>) -> Outcome<Json<Schedule>> {
-    set_paused(&app, id, false).await
-}
+    /// Let a schedule run again, from its next time on
+    post "/api/v1/schedules/{id}/resume" "schedules" "resume_schedule" 200 Schedule, 404;
+    pub(super) fn resume(app, id: u64) -> Json<Schedule> { set_paused(&app, id, false).await }
 
-/// Remove a schedule
-///
-/// The jobs that it has pushed stay. A schedule of the configuration comes back when the configuration is read again.
-#[utoipa::path(delete, path = "/api/v1/schedules/{id}", tag = "schedules", operation_id = "remove_schedule",
-    params(("id" = u64, Path, description = "Its number")),
-    responses((status = 204), (status = 404, body = Problem))
-)]
-pub(super) async fn remove(State(app): State<Arc<App>>, Segments(id): Segments<u64>) -> Outcome<StatusCode> {
-    app.ask(ScheduleCommand::Remove(number(id))).await?;
-    Ok(StatusCode::NO_CONTENT)
+    /// Remove a schedule
+    ///
+    /// The jobs that it has pushed stay. A schedule of the configuration comes back when the configuration is read again.
+    delete "/api/v1/schedules/{id}" "schedules" "remove_schedule" 204, 404;
+    pub(super) fn remove(app, id: u64) -> StatusCode {
+        app.ask(ScheduleCommand::Remove(number(id))).await?;
+        Ok(StatusCode::NO_CONTENT)
+    }
 }
 
 async fn set_paused(app: &App, id: u64, paused: bool) -> Outcome<Json<Schedule>> {

@@ -83,7 +83,7 @@ view! {
 ///
 /// The lease outlasts the connection: it ends when the worker reports, or with its time.
 #[utoipa::path(post, path = "/api/v1/queues/{queue}/take", tag = "work", operation_id = "take_job",
-    params(("queue" = String, Path, description = "The queue"), Terms),
+    params(Terms),
     responses(
         (status = 200, body = TakenJob), (status = 204, description = "There is none"),
         (status = 400, body = Problem), (status = 409, body = Problem), (status = 503, body = Problem)

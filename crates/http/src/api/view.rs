@@ -1,4 +1,4 @@
-//! Objects of answers.
+//! Objects of answers, and handlers of requests about one thing.
 
 /// An object of an answer: each field with its description, its type and its value, so that JSON, OpenAPI and the pages
 /// have one source. `with` computes what several fields need.
@@ -24,4 +24,23 @@ macro_rules! view {
     };
 }
 
-pub(crate) use view;
+/// Handlers of requests about one thing, which the path names. Before each: its method, path, tag and name in the
+/// description, the status of success with the answer's type, and the statuses of refusals.
+macro_rules! of_one {
+    ($(
+        $(#[$about:meta])*
+        $method:ident $path:literal $tag:literal $operation:literal $ok:literal $($Body:ty)? $(, $refused:literal)*;
+        $visibility:vis fn $name:ident($app:ident, $thing:ident: $Type:ty) -> $Answer:ty $body:block
+    )+) => {$(
+        $(#[$about])*
+        #[utoipa::path($method, path = $path, tag = $tag, operation_id = $operation, responses(
+            (status = $ok $(, body = $Body)?) $(, (status = $refused, body = crate::problem::Problem))*
+        ))]
+        $visibility async fn $name(
+            axum::extract::State($app): axum::extract::State<std::sync::Arc<crate::app::App>>,
+            crate::params::Segments($thing): crate::params::Segments<$Type>,
+        ) -> crate::problem::Outcome<$Answer> $body
+    )+};
+}
+
+pub(crate) use {of_one, view};

@@ -5,22 +5,8 @@ use std::ops::RangeInclusive;
 use windlass_config::Period;
 use windlass_engine::{Cron, Recurrence};
 
-const DAYS: [&str; 7] = ["Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday"];
-const NTH: [&str; 6] = ["first", "second", "third", "fourth", "fifth", "last"];
-const MONTHS: [&str; 12] = [
-    "January",
-    "February",
-    "March",
-    "April",
-    "May",
-    "June",
-    "July",
-    "August",
-    "September",
-    "October",
-    "November",
-    "December",
-];
+const DAYS: &str = "Sunday Monday Tuesday Wednesday Thursday Friday Saturday";
+const MONTHS: &str = "January February March April May June July August September October November December";
 
 /// More times of a day than these are shown as minutes and hours.
 const TIMES_MAX: usize = 6;
@@ -35,77 +21,55 @@ pub(super) fn words(when: &Recurrence) -> String {
 }
 
 fn calendar(cron: &Cron, zone: &str) -> String {
-    let [seconds, minutes, hours] =
-        [(cron.seconds, 59), (cron.minutes, 59), (cron.hours.into(), 23)].map(|(bits, last)| set(bits, 0..=last));
-    let (days, is_daily) = (days(cron), cron.hours == Cron::ALWAYS.hours);
+    let (Some(days), Cron { seconds: 1, .. }) = (days(cron), cron) else { return format!("{cron} {zone}") };
+    let [minutes, hours] = [(cron.minutes, 59), (cron.hours.into(), 23)].map(|(bits, last)| set(bits, 0..=last));
     let months = set(cron.months.into(), 1..=12);
-    let months = (months.len() < MONTHS.len()).then(|| format!(" in {}", listed(&months, |it| name(&MONTHS, it - 1))));
-    let is_clock = !is_daily && seconds == [0] && minutes.len() * hours.len() <= TIMES_MAX;
-    let times: Vec<_> = hours.iter().flat_map(|hour| minutes.iter().map(move |minute| hour * 60 + minute)).collect();
-    let (time, is_by_zone) = match is_clock {
-        true => {
-            let at = times.iter().map(|at| format!("{:02}:{:02}", at / 60, at % 60)).collect();
-            (format!("{} at {}", days.as_deref().unwrap_or("every day"), joined(at)), true)
-        }
-        false => {
-            let on = days.as_ref().map_or_else(String::new, |days| format!(" {days}"));
-            (interval(&seconds, &minutes, &hours) + &on, !is_daily || days.is_some() || months.is_some())
-        }
-    };
-    let zone = if is_by_zone { format!(" {zone}") } else { String::new() };
-    match is_clock {
-        true => time + &zone + &months.unwrap_or_default(),
-        false => time + &months.unwrap_or_default() + &if zone.is_empty() { zone } else { format!(",{zone}") },
+    let in_months = (months.len() < 12).then(|| format!(" in {}", listed(&months, |it| name(MONTHS, it - 1))));
+    let in_months = in_months.unwrap_or_default();
+    if hours.len() < 24 && minutes.len() * hours.len() <= TIMES_MAX {
+        let at = hours.iter().flat_map(|hour| minutes.iter().map(move |minute| format!("{hour:02}:{minute:02}")));
+        let days = if days.is_empty() { "every day" } else { days.as_str() };
+        return format!("{days} at {} {zone}{in_months}", joined(at.collect()));
     }
+    let on = if days.is_empty() { days } else { format!(" {days}") };
+    let is_everywhere_the_same = hours.len() == 24 && on.is_empty() && in_months.is_empty();
+    let zone = if is_everywhere_the_same { String::new() } else { format!(", {zone}") };
+    interval(&minutes, &hours) + &on + &in_months + &zone
 }
 
 /// Times that are no few times of a day.
-fn interval(seconds: &[u32], minutes: &[u32], hours: &[u32]) -> String {
+fn interval(minutes: &[u32], hours: &[u32]) -> String {
     let every = |step: u32, unit| if step == 1 { format!("every {unit}") } else { format!("every {step} {unit}s") };
     let numbers = |title: &str, numbers: &[u32]| {
         let many = if numbers.len() == 1 { "" } else { "s" };
         format!("{title}{many} {}", listed(numbers, |it| it.to_string()))
     };
-    let (is_minutely, is_hourly) = (minutes.len() == 60, hours.len() == 24);
     let minute = match (step(minutes, 60), step(hours, 24), minutes) {
         (_, Some(step), [0]) => return every(step, "hour"),
         (_, Some(step), [_]) => return format!("{} at {}", every(step, "hour"), numbers("minute", minutes)),
         (Some(step), ..) => every(step, "minute"),
         (None, ..) => format!("every hour at {}", numbers("minute", minutes)),
     };
-    let minute = match (seconds, step(seconds, 60)) {
-        ([0], _) => minute,
-        (_, Some(step)) if is_minutely => every(step, "second"),
-        (_, _) => format!("{minute} at {}", numbers("second", seconds)),
-    };
-    if is_hourly { minute } else { format!("{minute} in the {}", numbers("hour", hours)) }
+    if hours.len() == 24 { minute } else { format!("{minute} in the {}", numbers("hour", hours)) }
 }
 
-/// The days; `None`: all.
+/// The days; empty: all. `None`: a rule that words do not make clearer, as the second Friday of a month.
 fn days(cron: &Cron) -> Option<String> {
-    let (dates, plain) = (set(cron.days.into(), 1..=31), |day: u32| {
-        let all = Cron::weekday(u8::try_from(day).unwrap_or_default());
-        cron.weekdays & all == all
-    });
-    let every_week: Vec<u32> = (0..7).filter(|day| plain(*day)).collect();
-    let some_weeks = set(cron.weekdays, 0..=41).into_iter().filter(|it| !plain(it % 7) || *it >= 35 && !plain(it - 35));
-    let some_weeks = some_weeks.map(|it| format!("the {} {} of the month", name(&NTH, it / 7), name(&DAYS, it % 7)));
-    let (every_date, every_weekday) = (dates.len() == 31, every_week.len() == 7);
+    let week: Vec<u32> = (0..7).filter(|day| cron.weekdays >> day & 1 == 1).collect();
+    let plain: u64 = week.iter().map(|day| Cron::weekday(u8::try_from(*day).unwrap_or_default())).sum();
+    let dates = set(cron.days.into(), 1..=31);
+    let last = (cron.days & 1 == 1).then(|| "the last day of the month".to_owned());
     let date = match dates.as_slice() {
         [] => None,
         [day] => Some(format!("day {day} of the month")),
         days => Some(format!("days {} of the month", listed(days, |it| it.to_string()))),
     };
-    let last = (cron.days & 1 == 1).then(|| "the last day of the month".to_owned());
-    let dates = joined(date.into_iter().chain(last).collect());
-    let week = (!every_week.is_empty()).then(|| listed(&every_week, |it| name(&DAYS, it)));
-    let weekdays = joined(week.into_iter().chain(some_weeks).collect());
-    match (every_date, every_weekday, cron.either_day) {
-        (true, true, _) | (true, _, true) | (_, true, true) => None,
-        (true, false, false) => Some(format!("on {weekdays}")),
-        (false, true, false) => Some(format!("on {dates}")),
-        (false, false, true) => Some(format!("on {dates} and on {weekdays}")),
-        (false, false, false) => Some(format!("on {dates} if it is {weekdays}")),
+    match (dates.len() == 31, week.len() == 7, cron.either_day) {
+        _ if plain != cron.weekdays => None,
+        (true, true, _) | (true, _, true) | (_, true, true) => Some(String::new()),
+        (true, false, false) => Some(format!("on {}", listed(&week, |it| name(DAYS, it)))),
+        (false, true, false) => Some(format!("on {}", joined(date.into_iter().chain(last).collect()))),
+        (false, false, _) => None,
     }
 }
 
@@ -141,8 +105,8 @@ fn joined(mut parts: Vec<String>) -> String {
     if parts.is_empty() { last } else { format!("{} and {last}", parts.join(", ")) }
 }
 
-fn name(names: &[&str], at: u32) -> String {
-    names.get(at as usize).copied().unwrap_or_default().to_owned()
+fn name(names: &str, at: u32) -> String {
+    names.split(' ').nth(at as usize).unwrap_or_default().to_owned()
 }
 
 #[cfg(test)]
@@ -170,24 +134,15 @@ mod tests {
             (Cron { hours: 1 << 3 | 1 << 15, ..at(30, 0) }, "every day at 03:30 and 15:30 UTC"),
             (Cron { weekdays: workdays, ..at(30, 9) }, "on Monday to Friday at 09:30 UTC"),
             (Cron { weekdays: weekdays(&[0, 6]), ..at(0, 8) }, "on Sunday and Saturday at 08:00 UTC"),
-            (Cron { weekdays: 1 << (7 + 5), ..at(0, 8) }, "on the second Friday of the month at 08:00 UTC"),
-            (Cron { weekdays: 1 << 36, ..at(0, 8) }, "on the last Monday of the month at 08:00 UTC"),
+            (Cron { weekdays: 1 << (7 + 5), ..at(0, 8) }, "0 8 * * 5#2 UTC"),
             (first, "on day 1 of the month at 00:00 UTC"),
             (Cron { days: 1, ..first }, "on the last day of the month at 00:00 UTC"),
             (Cron { months: 1 << 1 | 1 << 7, ..first }, "on day 1 of the month at 00:00 UTC in January and July"),
-            (
-                Cron { days: 1 << 13, weekdays: weekdays(&[5]), ..at(0, 0) },
-                "on day 13 of the month if it is Friday at 00:00 UTC",
-            ),
-            (
-                Cron { days: 1 << 13, weekdays: weekdays(&[5]), either_day: true, ..at(0, 0) },
-                "on day 13 of the month and on Friday at 00:00 UTC",
-            ),
+            (Cron { days: 1 << 13, weekdays: weekdays(&[5]), ..at(0, 0) }, "0 0 13 * 5 (both days) UTC"),
             (Cron { either_day: true, weekdays: weekdays(&[5]), ..at(0, 1) }, "every day at 01:00 UTC"),
             (Cron { minutes: every(10), hours: office, ..Cron::ALWAYS }, "every 10 minutes in the hours 9 to 17, UTC"),
             (Cron { minutes: every(1), weekdays: workdays, ..Cron::ALWAYS }, "every minute on Monday to Friday, UTC"),
-            (Cron { seconds: every(15), ..Cron::ALWAYS }, "every 15 seconds"),
-            (Cron { seconds: 1 << 30, ..Cron::ALWAYS }, "every minute at second 30"),
+            (Cron { seconds: every(15), ..Cron::ALWAYS }, "0,15,30,45 * * * * * UTC"),
         ];
         for (cron, expected) in table {
             assert_eq!(words(&Recurrence::Cron(cron)), expected, "{cron}");

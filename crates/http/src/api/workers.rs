@@ -8,10 +8,10 @@ use axum::http::StatusCode;
 use windlass_engine::{JobId, Query, Reply, Timestamp, WorkerCommand, WorkerRow, WorkerState};
 
 use super::listing::{Page, listing};
-use super::view::view;
+use super::view::{of_one, view};
 use crate::app::{App, Now};
 use crate::name::Name;
-use crate::params::{Params, Segments};
+use crate::params::Params;
 use crate::problem::{Outcome, Problem};
 
 view! {
@@ -76,22 +76,14 @@ listing! {
     WorkerPage { workers: Vec<Worker> } = Workers {}
 }
 
-/// Ask a worker to take no more jobs
-#[utoipa::path(post, path = "/api/v1/workers/{worker}/quiet", tag = "workers", operation_id = "quiet_worker",
-    params(("worker" = String, Path, description = "Its name")),
-    responses((status = 204), (status = 404, body = Problem))
-)]
-pub(super) async fn quiet(State(app): State<Arc<App>>, Segments(worker): Segments<Name>) -> Outcome<StatusCode> {
-    set_state(&app, worker, WorkerState::Quiet).await
-}
+of_one! {
+    /// Ask a worker to take no more jobs
+    post "/api/v1/workers/{worker}/quiet" "workers" "quiet_worker" 204, 404;
+    pub(super) fn quiet(app, worker: Name) -> StatusCode { set_state(&app, worker, WorkerState::Quiet).await }
 
-/// Ask a worker to finish its jobs and to end
-#[utoipa::path(post, path = "/api/v1/workers/{worker}/stop", tag = "workers", operation_id = "stop_worker",
-    params(("worker" = String, Path, description = "Its name")),
-    responses((status = 204), (status = 404, body = Problem))
-)]
-pub(super) async fn stop(State(app): State<Arc<App>>, Segments(worker): Segments<Name>) -> Outcome<StatusCode> {
-    set_state(&app, worker, WorkerState::Terminate).await
+    /// Ask a worker to finish its jobs and to end
+    post "/api/v1/workers/{worker}/stop" "workers" "stop_worker" 204, 404;
+    pub(super) fn stop(app, worker: Name) -> StatusCode { set_state(&app, worker, WorkerState::Terminate).await }
 }
 
 /// Ask all workers to take no more jobs

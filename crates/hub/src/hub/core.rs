@@ -41,6 +41,8 @@ pub(super) struct Core {
     pub(super) loads: Vec<Load>,
     /// The last command waits for some of them.
     pub(super) waits_for_bodies: bool,
+    /// Clients with a command that waits for a body that cannot be read.
+    pub(super) unreadable: HashSet<ClientId>,
     /// Another daemon is about to lead: no more jobs are handed out.
     pub(super) gives_up: bool,
     /// This visit contains a large job.
@@ -81,6 +83,7 @@ impl Core {
             (self.context.now, self.context.clock) = (reading.now, reading.clock);
         }
         self.context.changes.clear();
+        self.context.missing.clear();
     }
 
     /// Whether a client waits for the pending commit, or a complete commit waits to be written.

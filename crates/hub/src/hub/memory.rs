@@ -1,10 +1,10 @@
-//! Bodies that are not in memory: what a visit says about them, and what the loading thread does under the lock.
+//! Bodies that are not in memory: a visit reports them, and the loading thread changes them under the lock.
 
 use std::sync::Arc;
 
 use bytes::Bytes;
 use foldhash::HashMap;
-use windlass_engine::{ClientId, Command, JobId, Stored, Tag};
+use windlass_engine::{ClientId, Command, JobId, Refusal, Stored, Tag};
 use windlass_session::Item;
 
 use super::{Core, Hub};
@@ -12,31 +12,33 @@ use crate::clock;
 use crate::loading::Load;
 use crate::mailbox::Mailbox;
 
-/// Bodies begin to leave memory when this part of it is in use, in eighths.
-const SHORT_EIGHTHS: u64 = 6;
+/// Bodies begin to leave memory when less than this part of it is left.
+const LEFT_PART: u64 = 4;
 
-/// Bodies of less than this part of it are left alone.
+/// Bodies of less than this part of it are left alone while there is room.
 const BODIES_PART: u64 = 64;
 
-/// Jobs that one look of the engine for bodies passes, less than [`Hub::cool`] assumes.
+/// Jobs that one look of the engine for bodies passes.
 const JOBS_PER_LOOK: usize = 4_096;
 
 impl Core {
-    /// Whether memory is short, and bodies are a part of it that is worth the search.
-    pub(super) fn is_short_of_memory(&self) -> bool {
-        let most = self.engine.limits().memory_max;
-        self.engine.resident_bytes() > most / 8 * SHORT_EIGHTHS && self.engine.bodies_here() > most / BODIES_PART
+    /// Whether bodies must leave memory, for this many bytes and for those that come next, and enough of them are there.
+    fn is_short_of_memory(&self, bytes: u64) -> bool {
+        let max = self.engine.limits().memory_max;
+        let is_short = |bytes| self.engine.resident_bytes().saturating_add(bytes) > max;
+        is_short(bytes) || is_short(max / LEFT_PART) && self.engine.bodies_here() > max / BODIES_PART
     }
 
     /// Whether a job must wait until other bodies have left memory. If so, the client's mailbox is rung then.
     pub(super) fn must_wait_for_memory(&self, client: ClientId, item: &Item, hub: &Hub) -> bool {
         let Item::Command(_, command) = item else { return false };
         let Some(job) = command.new_job() else { return false };
-        let after = self.engine.resident_bytes().saturating_add(job.body.len() as u64);
-        if after <= self.engine.limits().memory_max || !hub.loading.makes_room() {
+        let (bytes, max) = (job.body.len() as u64, self.engine.limits().memory_max);
+        let fits = self.engine.resident_bytes().saturating_add(bytes) <= max;
+        if fits || bytes > max || !hub.loading.makes_room() {
             return false;
         }
-        self.mailboxes.get(&client).inspect(|mailbox| hub.loading.ring_for_room(mailbox)).is_some()
+        self.mailboxes.get(&client).inspect(|mailbox| hub.loading.ring_for_room(mailbox, bytes)).is_some()
     }
 
     /// Applies a command. Returns it if it must be given again when the bodies are loaded that it asks for.
@@ -45,8 +47,14 @@ impl Core {
             self.apply(client, tag, command);
             return None;
         }
+        let is_in_vain = self.unreadable.remove(&client);
         self.apply(client, tag, command.clone());
         if self.context.missing.is_empty() {
+            return None;
+        }
+        if is_in_vain {
+            self.context.missing.clear();
+            self.refuse(client, tag, Refusal::Unavailable);
             return None;
         }
         let who = self.mailboxes.get(&client);
@@ -64,19 +72,25 @@ impl Hub {
         core.loads.extend(ahead.map(|(job, from)| Load { job, from, who: None }));
         self.loading.load(std::mem::take(&mut core.loads));
         self.loading.free(commit, core.engine.take_freed());
-        if core.is_short_of_memory() {
+        if core.is_short_of_memory(0) {
             self.loading.make_room();
         }
     }
 
-    pub(crate) fn is_short_of_memory(&self) -> bool {
-        self.lock().is_short_of_memory()
+    pub(crate) fn is_short_of_memory(&self, bytes: u64) -> bool {
+        self.lock().is_short_of_memory(bytes)
     }
 
-    /// Bodies that can leave memory, and how many such looks pass all jobs twice.
+    /// Whether memory holds more than it may.
+    pub(crate) fn is_out_of_memory(&self) -> bool {
+        let core = self.lock();
+        core.engine.resident_bytes() > core.engine.limits().memory_max
+    }
+
+    /// Bodies that can leave memory, and how many such looks end a round and pass all jobs twice more.
     pub(crate) fn cool(&self, bytes: u64) -> (Vec<(JobId, Bytes)>, usize) {
         let mut core = self.lock();
-        let looks = 2 * (core.engine.job_count() / JOBS_PER_LOOK + 2);
+        let looks = 3 * (core.engine.job_count() / JOBS_PER_LOOK + 2);
         (core.engine.cool(bytes), looks)
     }
 
@@ -98,12 +112,18 @@ impl Hub {
         self.end(core);
     }
 
-    /// A body cannot be read: what waits for it in this mailbox gets another answer, and a job goes back to its place.
+    /// A body cannot be read: mail that waits for it gets another answer, and a job goes back to its place. A
+    /// command that waits for it is refused when it is given again.
     pub(crate) fn cannot_load(&self, mailbox: &Arc<Mailbox>, job: JobId) {
-        let unsent = mailbox.give_up_on(job);
+        let given_up = mailbox.give_up_on(job);
         let mut core = self.lock();
         core.begin(&clock::read(), &self.budget);
-        core.release(mailbox.client(), unsent);
+        let client = mailbox.client();
+        match given_up {
+            Some(unsent) => core.release(client, unsent),
+            None if core.mailboxes.contains_key(&client) => drop(core.unreadable.insert(client)),
+            None => {}
+        }
         self.end(core);
         mailbox.ring();
     }

@@ -99,6 +99,7 @@ impl Broker for Hub {
         }
         core.ends.forget(client);
         core.polling.remove(&client);
+        core.unreadable.remove(&client);
         let close = Command::from(ClientCommand::Close);
         let is_part = core.apply_in_part(client, &close);
         if !is_part {
@@ -282,7 +283,7 @@ impl Core {
         waits
     }
 
-    fn refuse(&mut self, client: ClientId, tag: Tag, why: Refusal) {
+    pub(super) fn refuse(&mut self, client: ClientId, tag: Tag, why: Refusal) {
         self.context.events.push((client, Event::Reply(tag, Reply::Refused(why))));
     }
 

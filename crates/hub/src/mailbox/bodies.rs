@@ -22,15 +22,16 @@ impl Mailbox {
     }
 
     /// The body of this job cannot be read: its mail gets another answer. Returns the jobs that the owner does not get;
-    /// one that has no such answer ends the owner's connection.
-    pub(crate) fn give_up_on(&self, job: JobId) -> Vec<(JobId, Token)> {
-        let (mut unsent, mut is_mute) = (Vec::new(), false);
+    /// one that has no such answer ends the owner's connection. `None`: no mail here waits for it.
+    pub(crate) fn give_up_on(&self, job: JobId) -> Option<Vec<(JobId, Token)>> {
+        let (mut unsent, mut waits, mut is_mute) = (Vec::new(), false, false);
         let mut inner = self.lock();
         for letter in &mut inner.mail {
             let Mail::Event(event) = &mut letter.mail else { continue };
             if !event.bodies().any(|(other, _)| other == job) {
                 continue;
             }
+            waits = true;
             match event.without_body() {
                 Some(answer) => {
                     unsent.extend(event.handed_out().map(|job| (job.id, job.token)));
@@ -45,6 +46,6 @@ impl Mailbox {
         if is_mute {
             self.evict(Reason::ClosedByServer);
         }
-        unsent
+        waits.then_some(unsent)
     }
 }

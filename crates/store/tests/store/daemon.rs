@@ -83,6 +83,11 @@ impl Daemon {
         self.apply(LeaseCommand::Finish { job: JobRef::Id(id), proof: Proof::AnyLease, result: Bytes::new() });
     }
 
+    pub(crate) fn fail(&mut self, id: JobId) {
+        let failure = Box::default();
+        self.apply(LeaseCommand::Fail { job: JobRef::Id(id), proof: Proof::AnyLease, failure });
+    }
+
     pub(crate) fn replace(&mut self, id: JobId, body: &[u8]) {
         self.apply(JobCommand::Replace { job: JobRef::Id(id), body: Bytes::copy_from_slice(body) });
     }

@@ -3,6 +3,7 @@
 #![cfg(test)]
 
 mod absorbed;
+mod cold;
 mod daemon;
 mod damage;
 mod directory;

@@ -1,0 +1,70 @@
+//! What all queues show together: what the overview says of them.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use windlass_engine::{JobStateKind, QueueRow, Timestamp};
+
+use crate::name::Name;
+
+/// Queues that are named.
+const NAMED_MAX: usize = 5;
+
+/// How long queues are looked at after an overview.
+const ASKED: Duration = Duration::from_secs(60);
+
+/// What all queues show together.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Survey {
+    /// Queues whose jobs no worker takes.
+    pub(super) unserved: usize,
+    /// Some of them.
+    pub(super) names: Vec<String>,
+    /// The oldest job that could run: since when, and where.
+    pub(super) oldest: Option<(Timestamp, String)>,
+}
+
+/// The last survey of more queues than one look can see, and when an overview last asked for it.
+#[derive(Debug, Default)]
+pub(crate) struct Surveys(Mutex<(Option<Survey>, Option<Instant>)>);
+
+impl Surveys {
+    fn of(&self) -> MutexGuard<'_, (Option<Survey>, Option<Instant>)> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The last one, if there is one. More will follow for a while.
+    pub(super) fn ask(&self) -> Option<Survey> {
+        let mut of = self.of();
+        of.1 = Some(Instant::now());
+        of.0.clone()
+    }
+
+    /// Whether an overview has asked for it lately.
+    pub(super) fn is_asked(&self) -> bool {
+        self.of().1.is_some_and(|at| at.elapsed() < ASKED)
+    }
+
+    pub(super) fn keep(&self, survey: Option<Survey>) {
+        self.of().0 = survey;
+    }
+}
+
+impl Survey {
+    /// Adds some queues.
+    pub(super) fn add(&mut self, rows: &[QueueRow]) {
+        for row in rows.iter().filter(|row| !row.is_paused()) {
+            let name = || Name(row.name.clone()).to_string();
+            if row.workers == 0 && row.jobs(JobStateKind::Ready) > 0 && row.jobs(JobStateKind::Leased) == 0 {
+                self.unserved += 1;
+                if self.names.len() < NAMED_MAX {
+                    self.names.push(name());
+                }
+            }
+            let is_older = |at: &Timestamp| self.oldest.as_ref().is_none_or(|(oldest, _)| at < oldest);
+            if let Some(at) = row.oldest_ready_at.filter(is_older) {
+                self.oldest = Some((at, name()));
+            }
+        }
+    }
+}

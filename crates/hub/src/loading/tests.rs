@@ -1,0 +1,503 @@
+//! Bodies out of memory and back, a step of the thread at a time.
+
+use std::collections::VecDeque;
+
+use windlass_engine::{
+    Clash, ClientCommand, ClientId, ClientInfo, Command, Condition, Engine, Event, Filter, From, JobCommand, JobRef,
+    LeaseCommand, LeaseTerms, Limits, Listen, NewJob, Notice, Proof, Protocol, Query, Refusal, Reply, Select,
+    Subscription, Tag, Take, TakeCommand, Unique, Wait,
+};
+use windlass_session::Item;
+use windlass_store::{CheckpointLimits, Journal, Log as _, open_parts};
+use windlass_testkit::store::{MemoryLog, MemoryTable};
+
+use super::*;
+use crate::broker::{Broker as _, Visited};
+use crate::budget::Budget;
+use crate::clock;
+use crate::hub::{Cut, Durability};
+use crate::mailbox::{Letter, Mail};
+use crate::testing::nowhere;
+
+const QUEUE: Bytes = Bytes::from_static(b"q");
+/// Bytes of each body, unless a test needs others.
+const BODY: usize = 1_000;
+
+/// A hub, its clients, and the thread that the test is.
+struct Bench {
+    hub: Arc<Hub>,
+    work: Work,
+    mailboxes: Vec<Arc<Mailbox>>,
+}
+
+fn body_file() -> BodyFile {
+    BodyFile::create(&std::env::temp_dir()).unwrap()
+}
+
+fn filled(number: u8, bytes: usize) -> Bytes {
+    vec![number; bytes].into()
+}
+
+fn job(number: u8, bytes: usize) -> NewJob {
+    NewJob::new(Protocol::GEARMAN, QUEUE, filled(number, bytes))
+}
+
+fn push(number: u8) -> Command {
+    JobCommand::Push(Box::new(job(number, BODY))).into()
+}
+
+fn take() -> Command {
+    let from = From::Listed { queues: vec![QUEUE], lease: LeaseTerms::CONNECTION };
+    TakeCommand::Take(Take { from, select: Select::ListOrder, wait: Wait::No, worker: Bytes::new() }).into()
+}
+
+fn finish(job: u64) -> Command {
+    LeaseCommand::Finish { job: JobRef::Id(JobId(job)), proof: Proof::Connection, result: Bytes::new() }.into()
+}
+
+fn list(conditions: Vec<Condition>) -> Command {
+    let filter = Filter { conditions, ..Filter::default() }.into();
+    Query::Jobs { filter, after: Default::default(), limit: 10 }.into()
+}
+
+fn with_text(number: u8) -> Command {
+    list(vec![Condition::Body(filled(number, 2))])
+}
+
+fn items<const N: usize>(commands: [Command; N]) -> VecDeque<Item> {
+    commands.into_iter().zip(1..).map(|(command, tag)| Item::Command(Tag(tag), command)).collect()
+}
+
+impl Bench {
+    /// Four clients, and room for this many bytes of jobs in memory.
+    fn new(memory_max: u64) -> Self {
+        Self::of(memory_max, Durability::Soon)
+    }
+
+    fn of(memory_max: u64, durability: Durability) -> Self {
+        let engine = Engine::new(Limits { memory_max, ..Limits::default() }, 7);
+        let hub = Hub::new(engine, Journal::new(), durability, 7).sharing(Arc::new(Budget::new(1 << 30)));
+        let (hub, file) = (Arc::new(hub), body_file());
+        hub.loading.reader.set(file.reader()).unwrap();
+        hub.loading.thread.set(thread::current()).unwrap();
+        let work = Work { hub: Arc::clone(&hub), file, again: Vec::new(), stuck_until: None, stop: Arc::default() };
+        let mailboxes = (1..=4).map(|client| {
+            let (waker, place) = nowhere();
+            let place = crate::waker::ConnectionId { client: ClientId(client), ..place };
+            let mailbox = Arc::new(Mailbox::new(usize::MAX, Arc::clone(&hub.budget), (waker, place)));
+            hub.open(ClientId(client), Arc::clone(&mailbox));
+            mailbox
+        });
+        let bench = Self { mailboxes: mailboxes.collect(), hub, work };
+        (1..=4).for_each(|client| drop(bench.run(client, ClientCommand::Open(ClientInfo::default()).into())));
+        bench
+    }
+
+    fn visit(&self, client: u64, items: &mut VecDeque<Item>) -> Visited {
+        loop {
+            match self.hub.visit_one(ClientId(client), &clock::read(), items, usize::MAX) {
+                Visited::Part => {}
+                visited @ (Visited::All | Visited::UntilRung) => return visited,
+            }
+        }
+    }
+
+    /// Runs a command that waits for nothing, and returns its answers.
+    fn run(&self, client: u64, command: Command) -> Vec<Event> {
+        assert!(self.visit(client, &mut items([command])) == Visited::All);
+        self.mail(client)
+    }
+
+    fn mail(&self, client: u64) -> Vec<Event> {
+        let mut mail = Vec::new();
+        self.hub.mail(self.mailbox(client), usize::MAX, &mut mail);
+        mail.into_iter().filter_map(|mail| if let Mail::Event(event) = mail { Some(event) } else { None }).collect()
+    }
+
+    fn mailbox(&self, client: u64) -> &Arc<Mailbox> {
+        &self.mailboxes[usize::try_from(client).unwrap() - 1]
+    }
+
+    /// Whether the client was rung since it was asked last.
+    fn is_rung(&self, client: u64) -> bool {
+        self.mailbox(client).bell().look()
+    }
+
+    /// Moves the bodies of all jobs out of memory that can leave it.
+    fn cool_all(&mut self) {
+        for _ in 0..2 {
+            let (bodies, _) = self.hub.cool(u64::MAX);
+            let (places, written) = self.work.file.write_all(bodies.iter().map(|(_, body)| &body[..]));
+            written.unwrap();
+            assert_eq!(self.hub.set_stored(&bodies, &places), []);
+        }
+    }
+
+    /// So many jobs, whose bodies are not in memory.
+    fn with_cold_jobs(jobs: u8) -> Self {
+        let mut bench = Self::new(u64::MAX);
+        (1..=jobs).for_each(|number| drop(bench.run(1, push(number))));
+        bench.cool_all();
+        assert_eq!(bench.stored(), (jobs.into(), u64::from(jobs) * BODY as u64));
+        bench
+    }
+
+    /// Steps until the thread would rest.
+    fn steps(&mut self) {
+        while self.work.step() {}
+    }
+
+    /// The same, and all changes reach the disk.
+    fn settle(&mut self) {
+        while let Some(Cut { commit, .. }) = self.hub.cut() {
+            self.hub.committed(commit);
+        }
+        self.steps();
+    }
+
+    fn stored(&self) -> (u64, u64) {
+        self.hub.with_journal(|engine, _| engine.stored())
+    }
+
+    fn resident(&self) -> u64 {
+        self.hub.with_journal(|engine, _| engine.resident_bytes())
+    }
+
+    /// Exchanges the file for another one, in which no body is.
+    fn lose_file(&mut self) -> BodyFile {
+        std::mem::replace(&mut self.work.file, body_file())
+    }
+
+    /// Bodies that could not be read are given up next time.
+    fn lose_patience(&mut self) {
+        self.work.again.iter_mut().for_each(|(_, since)| *since = since.checked_sub(TRIED_FOR).unwrap());
+    }
+}
+
+/// The bodies of the jobs that these events hand out; `None` for another event.
+fn bodies(events: &[Event]) -> Vec<Option<Bytes>> {
+    events.iter().map(|event| event.handed_out().map(|job| job.body.clone())).collect()
+}
+
+fn refusals(events: &[Event]) -> Vec<Option<Refusal>> {
+    let refusal = |event: &Event| match event {
+        Event::Reply(_, Reply::Refused(why)) => Some(why.clone()),
+        Event::Reply(..) | Event::Notice(_) => None,
+    };
+    events.iter().map(refusal).collect()
+}
+
+#[test]
+fn mail_waits_for_its_body_and_keeps_its_order() {
+    let mut bench = Bench::with_cold_jobs(3);
+    assert!(bench.visit(2, &mut items([take(), Query::Stats.into(), take()])) == Visited::All);
+    assert_eq!(bench.mail(2).len(), 0, "the first answer waits");
+    assert_eq!(bench.run(3, Query::Stats.into()).len(), 1, "other clients do not");
+    bench.is_rung(2);
+    bench.steps();
+    assert!(bench.is_rung(2));
+    assert_eq!(bodies(&bench.mail(2)), [Some(filled(1, BODY)), None, Some(filled(2, BODY))]);
+    assert_eq!(bench.mailbox(2).len(), 0);
+    // The third was loaded ahead.
+    assert_eq!(bodies(&bench.run(3, take())), [Some(filled(3, BODY))]);
+    bench.settle();
+    assert_eq!((bench.stored(), bench.work.file.bytes()), ((0, 0), 0));
+    let figures = bench.hub.loading.figures();
+    let [loads, waited, failed] =
+        [&figures.loads, &figures.waited, &figures.failed].map(|it| it.load(Ordering::Relaxed));
+    assert_eq!((loads, waited, failed), (3, 2, 0));
+}
+
+#[test]
+fn mail_for_another_daemon_waits_for_its_body_too() {
+    let mut bench = Bench::with_cold_jobs(1);
+    bench.visit(2, &mut items([Query::Stats.into(), take(), Query::Stats.into()]));
+    let early = |bench: &Bench| {
+        let mut letters: Vec<Letter> = Vec::new();
+        bench.mailbox(2).take_early(&mut letters);
+        letters.len()
+    };
+    assert_eq!((early(&bench), early(&bench)), (1, 0));
+    bench.steps();
+    assert_eq!((early(&bench), bench.mailbox(2).len()), (2, 0));
+}
+
+#[test]
+fn a_page_of_jobs_and_a_watched_delivery_get_their_bodies() {
+    let mut bench = Bench::with_cold_jobs(3);
+    bench.visit(2, &mut items([list(Vec::new())]));
+    let terms = LeaseTerms::CONNECTION;
+    let serve = ClientCommand::Serve(Subscription { queue: QUEUE, weight: 0, lease: terms, unclaimed: None });
+    let credit = TakeCommand::Credit { credits: 1, select: Select::BestPriority };
+    bench.visit(3, &mut items([serve.into(), credit.into()]));
+    assert_eq!(bench.mail(2).len(), 0);
+    bench.steps();
+    let mail = bench.mail(2);
+    let [Event::Reply(_, Reply::Jobs { rows, .. })] = &mail[..] else { panic!("{mail:?}") };
+    let found: Vec<&[u8]> = rows.iter().map(|row| row.job.body()).collect();
+    assert_eq!(found, [3, 2, 1].map(|number| filled(number, BODY)));
+    let mail = bench.mail(3);
+    let delivered = mail.iter().filter(|event| matches!(event, Event::Notice(Notice::Delivered(_)))).cloned();
+    assert_eq!(bodies(&delivered.collect::<Vec<_>>()), [Some(filled(1, BODY))], "{mail:?}");
+}
+
+#[test]
+fn a_place_is_free_after_the_commit_behind_it() {
+    let mut bench = Bench::of(u64::MAX, Durability::Durable);
+    bench.visit(1, &mut items([push(1)]));
+    let commit = |bench: &Bench| drop(bench.hub.committed(bench.hub.cut().unwrap().commit));
+    commit(&bench);
+    bench.cool_all();
+    bench.visit(1, &mut items([JobCommand::Cancel(JobRef::Id(JobId(1))).into()]));
+    bench.steps();
+    assert_eq!((bench.stored(), bench.work.file.bytes()), ((0, 0), BODY as u64), "a commit may read it");
+    commit(&bench);
+    bench.steps();
+    assert_eq!(bench.work.file.bytes(), 0);
+}
+
+/// A job becomes durable while its body is not in memory.
+#[test]
+fn a_commit_reads_the_bodies_that_it_needs() {
+    let mut bench = Bench::of(u64::MAX, Durability::Durable);
+    let shared = |durable, listen| {
+        let unique = Some(Unique { key: Bytes::from_static(b"k"), clash: Clash::Attach, until: Default::default() });
+        JobCommand::Push(Box::new(NewJob { durable, listen, unique, ..job(1, BODY) })).into()
+    };
+    bench.visit(1, &mut items([shared(false, Listen::Yes)]));
+    let mut log = MemoryLog::new();
+    let mut commit = |bench: &Bench| {
+        while let Some(Cut { commit, .. }) = bench.hub.cut() {
+            log.append(&commit).unwrap();
+            bench.hub.committed(commit);
+        }
+    };
+    commit(&bench);
+    bench.cool_all();
+    assert_eq!(bench.stored().0, 1);
+    bench.visit(2, &mut items([shared(true, Listen::No)]));
+    // Loaded meanwhile: its place is free, but not before the commit.
+    let place = bench.hub.with_journal(|engine, _| engine.job(JobId(1)).unwrap().payload.stored().unwrap());
+    bench.hub.loading.load(vec![Load { job: JobId(1), from: place, who: None }]);
+    bench.steps();
+    assert_eq!((bench.stored(), bench.work.file.bytes()), ((0, 0), BODY as u64));
+    commit(&bench);
+    bench.steps();
+    assert_eq!(bench.work.file.bytes(), 0);
+    let (table, limits) = (Box::new(MemoryTable::new()), CheckpointLimits::default());
+    let (_, recovered) = open_parts(&log, table, &limits, Limits::default(), 1).unwrap();
+    let engine = recovered.engine;
+    assert_eq!(engine.job(JobId(1)).map(|job| job.body().to_vec()), Some(filled(1, BODY).to_vec()));
+}
+
+#[test]
+fn a_command_that_reads_bodies_waits_for_them_with_its_client_alone() {
+    let mut bench = Bench::with_cold_jobs(3);
+    let mut asked = items([with_text(2), Query::Stats.into()]);
+    assert!(bench.visit(2, &mut asked) == Visited::UntilRung && asked.len() == 2);
+    assert_eq!(bench.run(3, Query::Stats.into()).len(), 1);
+    bench.is_rung(2);
+    bench.steps();
+    assert!(bench.is_rung(2) && bench.visit(2, &mut asked) == Visited::All);
+    let mail = bench.mail(2);
+    let [Event::Reply(Tag(1), Reply::Jobs { rows, .. }), Event::Reply(Tag(2), _)] = &mail[..] else {
+        panic!("{mail:?}")
+    };
+    assert_eq!(rows.iter().map(|row| row.job.id.0).collect::<Vec<_>>(), [2]);
+}
+
+#[test]
+fn a_body_that_cannot_be_read_is_tried_again() {
+    let mut bench = Bench::with_cold_jobs(1);
+    let file = bench.lose_file();
+    bench.visit(2, &mut items([take()]));
+    bench.steps();
+    assert_eq!((bench.work.again.len(), bench.mail(2).len(), bench.stored().0), (1, 0, 1));
+    bench.work.file = file;
+    bench.steps();
+    assert_eq!((bench.work.again.len(), bodies(&bench.mail(2))), (0, vec![Some(filled(1, BODY))]));
+}
+
+#[test]
+fn a_job_whose_body_cannot_be_read_keeps_its_place_and_others_go_on() {
+    let mut bench = Bench::with_cold_jobs(2);
+    let other = NewJob { queue: Bytes::from_static(b"other"), ..job(9, BODY) };
+    bench.run(1, JobCommand::Push(Box::new(other)).into());
+    let file = bench.lose_file();
+    bench.visit(2, &mut items([take(), Query::Stats.into()]));
+    bench.steps();
+    bench.lose_patience();
+    let log = crate::testing::captured(|| bench.steps());
+    assert!(log.contains("a job's body cannot be read back into memory: the job keeps its place"), "{log}");
+    let mail = bench.mail(2);
+    assert!(
+        matches!(mail[..], [Event::Reply(Tag(1), Reply::Empty), Event::Reply(Tag(2), Reply::Stats(_))]),
+        "{mail:?}"
+    );
+    assert_eq!(bench.hub.loading.figures().failed.load(Ordering::Relaxed), 1);
+    let from = From::Listed { queues: vec![Bytes::from_static(b"other")], lease: LeaseTerms::CONNECTION };
+    let take_other = Take { from, select: Select::ListOrder, wait: Wait::No, worker: Bytes::new() };
+    assert_eq!(bodies(&bench.run(2, TakeCommand::Take(take_other).into())), [Some(filled(9, BODY))]);
+    // It is still the first of its queue, and nothing was lost with it.
+    bench.work.file = file;
+    bench.visit(3, &mut items([take()]));
+    bench.steps();
+    let mail = bench.mail(3);
+    let Some(taken) = mail[0].handed_out() else { panic!("{mail:?}") };
+    assert_eq!((taken.id, taken.body.clone(), taken.failures), (JobId(1), filled(1, BODY), 0));
+}
+
+#[test]
+fn a_delivery_whose_body_cannot_be_read_ends_its_connection() {
+    let mut bench = Bench::with_cold_jobs(1);
+    let file = bench.lose_file();
+    let terms = LeaseTerms::CONNECTION;
+    let serve = ClientCommand::Serve(Subscription { queue: QUEUE, weight: 0, lease: terms, unclaimed: None });
+    let credit = TakeCommand::Credit { credits: 1, select: Select::BestPriority };
+    bench.visit(2, &mut items([serve.into(), credit.into()]));
+    bench.steps();
+    bench.lose_patience();
+    bench.steps();
+    assert!(bench.mailbox(2).close_reason().is_some());
+    while !bench.hub.close(ClientId(2)) {}
+    bench.work.file = file;
+    bench.visit(3, &mut items([take()]));
+    bench.steps();
+    assert_eq!(bodies(&bench.mail(3)), [Some(filled(1, BODY))]);
+}
+
+#[test]
+fn a_listing_whose_bodies_cannot_be_read_is_refused() {
+    let mut bench = Bench::with_cold_jobs(3);
+    drop(bench.lose_file());
+    // One waits for rows, the other for what its filter reads.
+    let (mut rows, mut read) = (items([list(Vec::new())]), items([with_text(1), Query::Stats.into()]));
+    assert!(bench.visit(2, &mut rows) == Visited::All && bench.visit(3, &mut read) == Visited::UntilRung);
+    bench.steps();
+    bench.is_rung(3);
+    bench.lose_patience();
+    bench.steps();
+    assert_eq!(refusals(&bench.mail(2)), [Some(Refusal::Unavailable)]);
+    assert!(bench.is_rung(3) && bench.visit(3, &mut read) == Visited::All);
+    assert_eq!(refusals(&bench.mail(3)), [Some(Refusal::Unavailable), None]);
+}
+
+/// Pushes jobs of these sizes as one client, whose bodies are all needed at the end.
+fn pushed(bench: &mut Bench, sizes: &[usize]) -> Vec<Option<Refusal>> {
+    let pushes = sizes.iter().zip(1..).map(|(bytes, number)| JobCommand::Push(Box::new(job(number, *bytes))).into());
+    let mut pushes: VecDeque<Item> = pushes.map(|push| Item::Command(Tag(1), push)).collect();
+    let memory_max = bench.hub.with_journal(|engine, _| engine.limits().memory_max);
+    while bench.visit(1, &mut pushes) == Visited::UntilRung {
+        assert!(bench.resident() <= memory_max + 1_000, "what a job has beside its body comes on top");
+        bench.is_rung(1);
+        bench.steps();
+        assert!(bench.is_rung(1), "{} jobs are left, and the client waits", pushes.len());
+    }
+    refusals(&bench.mail(1))
+}
+
+#[test]
+fn a_job_waits_until_others_have_left_memory() {
+    let table: [(&str, &[usize]); 4] = [
+        ("small", &[1_000; 250]),
+        ("of different sizes", &[20_000, 1_000, 30_000, 60_000, 10, 80_000, 40_000, 1_000, 90_000]),
+        ("half of memory", &[50_000; 5]),
+        ("nearly all", &[99_000, 99_000]),
+    ];
+    for (what, sizes) in table {
+        let mut bench = Bench::new(100_000);
+        assert_eq!(pushed(&mut bench, sizes), vec![None; sizes.len()], "{what}");
+        for (bytes, number) in sizes.iter().zip(1..) {
+            bench.visit(2, &mut items([take()]));
+            bench.steps();
+            assert_eq!(bodies(&bench.mail(2)), [Some(filled(number, *bytes))], "{what}: j{number}");
+            bench.visit(2, &mut items([finish(number.into())]));
+            bench.mail(2);
+        }
+        bench.settle();
+        assert_eq!((bench.stored(), bench.resident(), bench.work.file.bytes()), ((0, 0), 0, 0), "{what}");
+    }
+}
+
+#[test]
+fn jobs_are_refused_when_nothing_can_leave_memory() {
+    // Bodies that take no memory: none can leave.
+    let mut bench = Bench::new(20_000);
+    let log = crate::testing::captured(|| {
+        let refused = pushed(&mut bench, &[10; 100]);
+        assert!(refused[..70].iter().all(Option::is_none) && refused[80..].iter().all(Option::is_some), "{refused:?}");
+    });
+    assert!(log.contains("no body is left that could leave it"), "{log}");
+    // A job that is too large for any memory does not wait.
+    let mut bench = Bench::new(20_000);
+    let mut push = items([JobCommand::Push(Box::new(job(1, 20_001))).into()]);
+    assert!(bench.visit(1, &mut push) == Visited::All);
+    assert!(matches!(refusals(&bench.mail(1))[..], [Some(Refusal::Limit { .. })]));
+    bench.steps();
+}
+
+#[test]
+fn after_a_pause_the_thread_looks_again_whether_bodies_can_leave() {
+    let mut bench = Bench::new(20_000);
+    pushed(&mut bench, &[10; 100]);
+    assert!(!bench.hub.loading.makes_room());
+    bench.work.stuck_until = Some(Instant::now());
+    bench.steps();
+    assert!(bench.hub.loading.makes_room());
+    // A tenth of the jobs end, and large bodies take their place: these can leave.
+    for job in 1..=40 {
+        bench.visit(1, &mut items([JobCommand::Cancel(JobRef::Id(JobId(job))).into()]));
+    }
+    bench.mail(1);
+    assert_eq!(pushed(&mut bench, &[5_000; 6]), vec![None; 6]);
+    assert!(bench.stored().0 > 0);
+}
+
+#[test]
+fn what_is_not_needed_yet_is_not_loaded_while_memory_is_short() {
+    let mut bench = Bench::with_cold_jobs(50);
+    bench.hub.with_journal(|engine, _| engine.set_limits(Limits { memory_max: 20_000, ..Limits::default() }));
+    bench.visit(2, &mut items([take()]));
+    bench.steps();
+    assert_eq!((bodies(&bench.mail(2)), bench.stored().0), (vec![Some(filled(1, BODY))], 49));
+    bench.hub.with_journal(|engine, _| engine.set_limits(Limits::default()));
+    bench.cool_all();
+    bench.visit(3, &mut items([take()]));
+    bench.steps();
+    assert_eq!(bodies(&bench.mail(3)), [Some(filled(2, BODY))]);
+}
+
+/// The thread itself: it brings the body that a client waits for, and ends with its handle.
+#[test]
+fn the_thread_is_woken_and_ends() {
+    let hub = Hub::new(
+        Engine::new(Limits { memory_max: 50_000, ..Limits::default() }, 7),
+        Journal::new(),
+        Durability::Soon,
+        7,
+    );
+    let hub = Arc::new(hub);
+    let loader = Loader::start(Arc::clone(&hub), body_file()).unwrap();
+    let (waker, place) = nowhere();
+    let mailbox = Arc::new(Mailbox::new(usize::MAX, Arc::clone(&hub.budget), (waker, place)));
+    hub.open(ClientId(1), Arc::clone(&mailbox));
+    let mut jobs: VecDeque<Item> = items([ClientCommand::Open(ClientInfo::default()).into()]);
+    jobs.extend((0..200).map(|number| Item::Command(Tag(1), push(number))));
+    jobs.extend((0..200).map(|_| Item::Command(Tag(2), take())));
+    let mut found = Vec::new();
+    while found.len() < 200 {
+        hub.visit_one(ClientId(1), &clock::read(), &mut jobs, usize::MAX);
+        let mut mail = Vec::new();
+        hub.mail(&mailbox, usize::MAX, &mut mail);
+        let events =
+            mail.iter().filter_map(|mail| if let Mail::Event(event) = mail { event.handed_out() } else { None });
+        found.extend(events.map(|job| job.body[0]));
+        thread::yield_now();
+    }
+    assert_eq!(found, (0..200).collect::<Vec<u8>>());
+    assert!(hub.loading.figures().loads.load(Ordering::Relaxed) > 0);
+    drop(loader);
+    while Arc::strong_count(&hub) > 1 {
+        thread::yield_now();
+    }
+}

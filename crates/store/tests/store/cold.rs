@@ -1,0 +1,200 @@
+//! Stores of more bodies than fit into memory.
+
+use std::ops::RangeInclusive;
+use std::path::PathBuf;
+
+use bytes::Bytes;
+use windlass_engine::{Backoff, Clash, JobId, Limits, NewJob, Protocol, Retry, Unique};
+use windlass_store::{BodyFile, CheckpointLimits, Found, Overflow, Recovered, open_found, open_parts};
+
+use crate::daemon::{Daemon, QUEUE};
+
+/// Bytes of a body.
+const BODY: usize = 1_000;
+
+fn body(number: u64) -> Vec<u8> {
+    number.to_le_bytes().repeat(BODY / 8)
+}
+
+/// Pushes jobs with these bodies.
+fn push(daemon: &mut Daemon, numbers: RangeInclusive<u64>) {
+    for number in numbers {
+        daemon.push(&body(number));
+    }
+}
+
+fn limits(folder: impl Into<PathBuf>, memory: u64) -> CheckpointLimits {
+    CheckpointLimits { overflow: Some(Overflow { folder: folder.into(), memory }), ..CheckpointLimits::default() }
+}
+
+fn reopened(daemon: &Daemon, limits: &CheckpointLimits) -> Recovered {
+    open_parts(&daemon.log, Box::new(daemon.table.clone()), limits, Limits::default(), 3).unwrap().1
+}
+
+/// Every job with its body, wherever that is: its number, whether it is in memory, and the body.
+fn all_bodies(recovered: &Recovered) -> Vec<(u64, bool, Bytes)> {
+    let read = |stored| recovered.bodies.as_ref().unwrap().reader().read(stored).unwrap();
+    let mut all: Vec<_> = recovered
+        .engine
+        .jobs()
+        .map(|job| match job.payload.stored() {
+            Some(stored) => (job.id.0, false, read(stored)),
+            None => (job.id.0, true, job.payload.share_body()),
+        })
+        .collect();
+    all.sort();
+    all
+}
+
+/// Compares all bodies, and that the file has those that are not in memory, and no others. Returns the number of those.
+#[track_caller]
+fn compare(daemon: &Daemon, recovered: &Recovered) -> u64 {
+    recovered.engine.check();
+    let mut expected: Vec<(u64, Bytes)> =
+        daemon.engine.jobs().map(|job| (job.id.0, job.payload.share_body())).collect();
+    expected.sort();
+    let found = all_bodies(recovered).into_iter().map(|(id, _, body)| (id, body));
+    assert!(found.eq(expected));
+    let (jobs, bytes) = recovered.engine.stored();
+    assert_eq!(recovered.bodies.as_ref().map_or(0, BodyFile::bytes), bytes);
+    jobs
+}
+
+#[test]
+fn bodies_that_exceed_memory_are_in_the_file() {
+    let mut daemon = Daemon::new();
+    push(&mut daemon, 1..=300);
+    daemon.commit();
+    for checkpointed in [false, true] {
+        assert!(!checkpointed || daemon.checkpoint());
+        for (memory, stored) in [(0, 300..=300), (130_000, 190..=210), (10_000_000, 0..=0)] {
+            let recovered = reopened(&daemon, &limits(std::env::temp_dir(), memory));
+            let found = compare(&daemon, &recovered);
+            assert!(stored.contains(&found), "{memory} bytes: {found} bodies are in the file");
+            // The first ones are needed first.
+            let is_ordered = all_bodies(&recovered).is_sorted_by_key(|(_, in_memory, _)| !in_memory);
+            assert!(is_ordered, "{memory} bytes");
+        }
+    }
+}
+
+#[test]
+fn what_the_log_changes_leaves_no_body_behind() {
+    let mut daemon = Daemon::new();
+    push(&mut daemon, 1..=60);
+    daemon.commit();
+    assert!(daemon.checkpoint());
+    (1..=10).for_each(|id| daemon.replace(JobId(id), &body(1_000 + id)));
+    (1..=5).for_each(|id| daemon.replace(JobId(id), b"short"));
+    (20..=30).for_each(|id| daemon.cancel(JobId(id)));
+    daemon.commit();
+    (55..=60).for_each(|id| daemon.replace(JobId(id), &body(2_000 + id)));
+    daemon.cancel(JobId(60));
+    push(&mut daemon, 61..=70);
+    daemon.commit();
+    for memory in [0, 5_000, 20_000, 50_000] {
+        let recovered = reopened(&daemon, &limits(std::env::temp_dir(), memory));
+        assert!(compare(&daemon, &recovered) > 0, "{memory} bytes");
+    }
+}
+
+/// A failure makes a job larger; then it ends.
+#[test]
+fn jobs_that_failed_and_ended_do_not_upset_the_count() {
+    let mut daemon = Daemon::new();
+    for round in 0..50 {
+        let mut new = NewJob::new(Protocol::GEARMAN, QUEUE, body(round).into());
+        new.retry = Retry { failures_max: 25, backoff: Backoff::None, ..new.retry };
+        let id = daemon.push_job(new);
+        daemon.commit();
+        assert_eq!(daemon.take(true), id);
+        daemon.fail(id);
+        daemon.commit();
+        daemon.cancel(id);
+        daemon.commit();
+    }
+    push(&mut daemon, 1..=50);
+    daemon.commit();
+    let recovered = reopened(&daemon, &limits(std::env::temp_dir(), 30_000));
+    assert!((20..=40).contains(&compare(&daemon, &recovered)));
+}
+
+#[test]
+fn bodies_that_take_no_memory_stay() {
+    let mut daemon = Daemon::new();
+    for bytes in [0, 1, 47, 48, 49] {
+        daemon.push(&vec![7; bytes]);
+    }
+    daemon.commit();
+    let recovered = reopened(&daemon, &limits(std::env::temp_dir(), 0));
+    assert_eq!(compare(&daemon, &recovered), 2);
+    assert!(all_bodies(&recovered).iter().all(|(_, in_memory, body)| *in_memory == (body.len() < 48)));
+}
+
+/// A job with a lasting lease was handed out before: when it ends, its body is in memory.
+#[test]
+fn the_body_of_a_job_that_is_handed_out_is_in_memory() {
+    let mut daemon = Daemon::new();
+    push(&mut daemon, 1..=20);
+    daemon.commit();
+    assert!(daemon.checkpoint());
+    let id = daemon.take(false);
+    daemon.commit();
+    let recovered = reopened(&daemon, &limits(std::env::temp_dir(), 0));
+    assert_eq!(compare(&daemon, &recovered), 19);
+    let job = recovered.engine.job(id).unwrap();
+    assert!(job.lease().is_some() && job.payload.stored().is_none());
+}
+
+#[test]
+fn keys_and_names_stay_with_jobs_whose_bodies_are_in_the_file() {
+    let mut daemon = Daemon::new();
+    let unique = Unique { key: Bytes::from_static(b"key"), clash: Clash::Keep, until: Default::default() };
+    let new = NewJob {
+        unique: Some(unique),
+        name: Some("jid".into()),
+        ..NewJob::new(Protocol::GEARMAN, QUEUE, body(1).into())
+    };
+    let id = daemon.push_job(new.clone());
+    daemon.commit();
+    let recovered = reopened(&daemon, &limits(std::env::temp_dir(), 0));
+    let job = recovered.engine.job(id).unwrap();
+    assert_eq!((job.key(), job.name(), job.payload.body_len()), (Some(&b"key"[..]), &b"jid"[..], body(1).len()));
+    assert_eq!(compare(&daemon, &recovered), 1);
+    // The key is still taken.
+    let mut again = Daemon { engine: recovered.engine, journal: recovered.journal, ..Daemon::new() };
+    again.apply(windlass_engine::ClientCommand::Open(Default::default()));
+    again.push_job(new);
+    assert_eq!(again.engine.job_count(), 1);
+}
+
+/// Another daemon's store is read while it is in use; what follows is read later.
+#[test]
+fn a_store_that_is_read_ahead_keeps_bodies_out_of_memory_too() {
+    let mut daemon = Daemon::new();
+    push(&mut daemon, 1..=50);
+    daemon.commit();
+    assert!(daemon.checkpoint());
+    let limits = limits(std::env::temp_dir(), 20_000);
+    let mut found =
+        Found::of_table(&*windlass_store::Table::scan(&daemon.table).unwrap(), limits.overflow.as_ref()).unwrap();
+    (1..=5).for_each(|id| daemon.cancel(JobId(id)));
+    push(&mut daemon, 51..=60);
+    daemon.commit();
+    found.follow(&*windlass_store::Log::tail(&daemon.log)).unwrap();
+    let table = Box::new(daemon.table.clone());
+    let (_, recovered) = open_found(found, &daemon.log, table, &limits, Limits::default(), 3).unwrap();
+    assert!((30..=45).contains(&compare(&daemon, &recovered)));
+}
+
+/// A folder that is not there: all jobs are in memory, and the daemon starts.
+#[test]
+fn without_a_file_all_bodies_stay_in_memory() {
+    let mut daemon = Daemon::new();
+    push(&mut daemon, 1..=20);
+    daemon.replace(JobId(3), &body(33));
+    daemon.cancel(JobId(4));
+    daemon.commit();
+    let recovered = reopened(&daemon, &limits("/no/such/folder", 1_000));
+    assert_eq!(compare(&daemon, &recovered), 0);
+}
