@@ -1,6 +1,6 @@
 //! The limits of the dead-letter queue, and the removal of dead jobs to make room.
 
-use windlass_engine::{Capacity, JobId, JobState, Timestamp};
+use windlass_engine::{Capacity, ClientId, JobId, JobState, Timestamp};
 
 use super::{Checked, Oracle, id_of};
 
@@ -31,6 +31,13 @@ impl Oracle {
         let dead = self.dead().len() as u64;
         let is_full = dead > self.limits.dead_max || self.dead_bytes() > self.limits.dead_bytes_max;
         dead > 0 && (is_full || self.is_too_much(0, 0))
+    }
+
+    /// Whether dead jobs may have to go when the jobs of this client are lost: with another attempt, each takes more bytes.
+    pub(crate) fn has_dead_to_drop_for(&self, client: ClientId) -> bool {
+        const MORE_BYTES: u64 = 500;
+        let held = self.jobs.iter().filter(|memo| memo.connection() == Some(client)).count() as u64;
+        !self.dead().is_empty() && self.is_too_much(0, held * MORE_BYTES)
     }
 
     /// Drops dead jobs beyond the limits, a page at a time.
