@@ -113,12 +113,11 @@ impl Command {
     /// ([`crate::Context::missing`]).
     #[must_use]
     pub fn reads_bodies(&self) -> bool {
-        let filter = match self {
-            Self::Bulk(BulkCommand::Mutate { filter, .. })
-            | Self::Query(Query::Jobs { filter, .. } | Query::JobsBy { filter, .. } | Query::Preview { filter, .. }) => {
-                filter
-            }
-            _ => return false,
+        let (Self::Bulk(BulkCommand::Mutate { filter, .. })
+        | Self::Query(Query::Jobs { filter, .. } | Query::JobsBy { filter, .. } | Query::Preview { filter, .. })) =
+            self
+        else {
+            return false;
         };
         filter.conditions.iter().any(Condition::reads_body)
     }

@@ -11,6 +11,9 @@ use windlass_engine::{
 
 use crate::common::*;
 
+/// Commands, each with its client.
+type Commands = Vec<(u64, Command)>;
+
 /// A body that is worth storing.
 fn body(text: &str) -> Bytes {
     format!("{text:.<100}").into()
@@ -48,9 +51,9 @@ impl Cold {
     }
 
     fn store_all(&mut self, jobs: impl IntoIterator<Item = u64>) {
-        jobs.into_iter().for_each(|job| {
+        for job in jobs {
             self.store(job);
-        });
+        }
     }
 
     fn stored(&self, job: u64) -> Option<Stored> {
@@ -214,7 +217,7 @@ fn a_place_is_taken_and_left_for_the_right_body_only() {
 #[test]
 fn a_place_is_free_once_when_its_job_needs_it_no_more() {
     let replace = |body| Command::Job(JobCommand::Replace { job: id(1), body });
-    let table: [(&str, Vec<(u64, Command)>); 9] = [
+    let table: [(&str, Commands); 9] = [
         ("cancelled", vec![(1, JobCommand::Cancel(id(1)).into())]),
         ("replaced", vec![(1, replace(body("2")))]),
         ("replaced by the same", vec![(1, replace(body("1")))]),
@@ -244,7 +247,7 @@ fn a_place_is_free_once_when_its_job_needs_it_no_more() {
 
 #[test]
 fn a_job_lives_on_while_its_body_is_elsewhere() {
-    let table: [(&str, Push, Vec<(u64, Command)>); 5] = [
+    let table: [(&str, Push, Commands); 5] = [
         ("retried", long("q", "1").retry(5, Backoff::None), vec![(2, take(["q"]).into()), (2, fail(1))]),
         (
             "dead and requeued",
@@ -285,7 +288,7 @@ fn an_entry_that_is_repaid_has_its_new_value_in_memory() {
     cold.broker.says(2, take_round("c"), ["2 took j1.2"]);
     cold.broker.says(2, repay(1, 2, RepayTo::Reward), ["2 done"]);
     assert_eq!((cold.stored(1), cold.freed()), (None, vec![place.at]));
-    assert_eq!(&cold.broker.engine.job(JobId(1)).unwrap().body()[..], b"value");
+    assert_eq!(cold.broker.engine.job(JobId(1)).unwrap().body(), b"value");
 }
 
 /// What a job calls: the first byte of its body.

@@ -51,6 +51,13 @@ fn take() -> Command {
     TakeCommand::Take(Take { from, select: Select::ListOrder, wait: Wait::No, worker: Bytes::new() }).into()
 }
 
+/// The next job is delivered.
+fn one_credit() -> [Command; 2] {
+    let terms = LeaseTerms::CONNECTION;
+    let serve = ClientCommand::Serve(Subscription { queue: QUEUE, weight: 0, lease: terms, unclaimed: None });
+    [serve.into(), TakeCommand::Credit { credits: 1, select: Select::BestPriority }.into()]
+}
+
 fn finish(job: u64) -> Command {
     LeaseCommand::Finish { job: JobRef::Id(JobId(job)), proof: Proof::Connection, result: Bytes::new() }.into()
 }
@@ -181,7 +188,7 @@ fn bodies(events: &[Event]) -> Vec<Option<Bytes>> {
 
 fn refusals(events: &[Event]) -> Vec<Option<Refusal>> {
     let refusal = |event: &Event| match event {
-        Event::Reply(_, Reply::Refused(why)) => Some(why.clone()),
+        Event::Reply(_, Reply::Refused(why)) => Some(*why),
         Event::Reply(..) | Event::Notice(_) => None,
     };
     events.iter().map(refusal).collect()
@@ -198,8 +205,7 @@ fn mail_waits_for_its_body_and_keeps_its_order() {
     assert!(bench.is_rung(2));
     assert_eq!(bodies(&bench.mail(2)), [Some(filled(1, BODY)), None, Some(filled(2, BODY))]);
     assert_eq!(bench.mailbox(2).len(), 0);
-    // The third was loaded ahead.
-    assert_eq!(bodies(&bench.run(3, take())), [Some(filled(3, BODY))]);
+    assert_eq!(bodies(&bench.run(3, take())), [Some(filled(3, BODY))], "it was loaded ahead");
     bench.settle();
     assert_eq!((bench.stored(), bench.work.file.bytes()), ((0, 0), 0));
     let figures = bench.hub.loading.figures();
@@ -226,10 +232,7 @@ fn mail_for_another_daemon_waits_for_its_body_too() {
 fn a_page_of_jobs_and_a_watched_delivery_get_their_bodies() {
     let mut bench = Bench::with_cold_jobs(3);
     bench.visit(2, &mut items([list(Vec::new())]));
-    let terms = LeaseTerms::CONNECTION;
-    let serve = ClientCommand::Serve(Subscription { queue: QUEUE, weight: 0, lease: terms, unclaimed: None });
-    let credit = TakeCommand::Credit { credits: 1, select: Select::BestPriority };
-    bench.visit(3, &mut items([serve.into(), credit.into()]));
+    bench.visit(3, &mut items(one_credit()));
     assert_eq!(bench.mail(2).len(), 0);
     bench.steps();
     let mail = bench.mail(2);
@@ -338,7 +341,6 @@ fn a_job_whose_body_cannot_be_read_keeps_its_place_and_others_go_on() {
     let from = From::Listed { queues: vec![Bytes::from_static(b"other")], lease: LeaseTerms::CONNECTION };
     let take_other = Take { from, select: Select::ListOrder, wait: Wait::No, worker: Bytes::new() };
     assert_eq!(bodies(&bench.run(2, TakeCommand::Take(take_other).into())), [Some(filled(9, BODY))]);
-    // It is still the first of its queue, and nothing was lost with it.
     bench.work.file = file;
     bench.visit(3, &mut items([take()]));
     bench.steps();
@@ -351,10 +353,7 @@ fn a_job_whose_body_cannot_be_read_keeps_its_place_and_others_go_on() {
 fn a_delivery_whose_body_cannot_be_read_ends_its_connection() {
     let mut bench = Bench::with_cold_jobs(1);
     let file = bench.lose_file();
-    let terms = LeaseTerms::CONNECTION;
-    let serve = ClientCommand::Serve(Subscription { queue: QUEUE, weight: 0, lease: terms, unclaimed: None });
-    let credit = TakeCommand::Credit { credits: 1, select: Select::BestPriority };
-    bench.visit(2, &mut items([serve.into(), credit.into()]));
+    bench.visit(2, &mut items(one_credit()));
     bench.steps();
     bench.lose_patience();
     bench.steps();
@@ -370,7 +369,6 @@ fn a_delivery_whose_body_cannot_be_read_ends_its_connection() {
 fn a_listing_whose_bodies_cannot_be_read_is_refused() {
     let mut bench = Bench::with_cold_jobs(3);
     drop(bench.lose_file());
-    // One waits for rows, the other for what its filter reads.
     let (mut rows, mut read) = (items([list(Vec::new())]), items([with_text(1), Query::Stats.into()]));
     assert!(bench.visit(2, &mut rows) == Visited::All && bench.visit(3, &mut read) == Visited::UntilRung);
     bench.steps();
@@ -432,7 +430,7 @@ fn jobs_are_refused_when_nothing_can_leave_memory() {
     let mut bench = Bench::new(20_000);
     let mut push = items([JobCommand::Push(Box::new(job(1, 20_001))).into()]);
     assert!(bench.visit(1, &mut push) == Visited::All);
-    assert!(matches!(refusals(&bench.mail(1))[..], [Some(Refusal::Limit { .. })]));
+    assert!(matches!(refusals(&bench.mail(1))[..], [Some(Refusal::Limit { .. })]), "it fits into no memory");
     bench.steps();
 }
 
@@ -444,7 +442,7 @@ fn after_a_pause_the_thread_looks_again_whether_bodies_can_leave() {
     bench.work.stuck_until = Some(Instant::now());
     bench.steps();
     assert!(bench.hub.loading.makes_room());
-    // A tenth of the jobs end, and large bodies take their place: these can leave.
+    // Large bodies take the place of others: these can leave.
     for job in 1..=40 {
         bench.visit(1, &mut items([JobCommand::Cancel(JobRef::Id(JobId(job))).into()]));
     }
