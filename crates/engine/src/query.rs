@@ -162,8 +162,7 @@ pub enum Why {
     },
     /// No client that sees the job serves its queue, or waits there.
     Unserved {
-        /// The protocols of clients that do, and do not see the job: the queue is isolated, or the job has no form
-        /// there.
+        /// Protocols of clients that do: the queue is isolated, or the job has no form there.
         others: Vec<Protocol>,
     },
     /// It waits for its turn.
@@ -201,8 +200,7 @@ pub struct ThrottleRow {
     pub slots_held: u32,
     /// Its ready jobs.
     pub ready: u32,
-    /// Some of the jobs that hold slots, those leased first: their numbers, since when (engine's time), and who has
-    /// them.
+    /// Some of the jobs that hold slots, those leased first: number, since when (engine's time), holder.
     pub holders: Vec<(JobId, Timestamp, LeaseHolder)>,
 }
 

@@ -390,13 +390,7 @@ impl Hub {
         *gathers = false;
         let acknowledgements = std::mem::take(acknowledgements);
         drop(core);
-        let unreadable = || std::io::Error::other("there is no file of bodies");
-        let load = |stored| self.loading.reader().ok_or_else(unreadable)?.read(stored);
-        if let Err(error) = commit.load(load) {
-            // The log lacks nothing that was acknowledged.
-            tracing::error!(%error, "a body that a commit needs cannot be read back into memory: exiting, so that the daemon restarts from its journal");
-            std::process::exit(1);
-        }
+        self.load_bodies_of(&mut commit);
         Some(Cut { commit, acknowledgements })
     }
 

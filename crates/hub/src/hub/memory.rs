@@ -6,6 +6,7 @@ use bytes::Bytes;
 use foldhash::HashMap;
 use windlass_engine::{ClientId, Command, JobId, Refusal, Stored, Tag};
 use windlass_session::Item;
+use windlass_store::Commit;
 
 use super::{Core, Hub};
 use crate::clock;
@@ -66,6 +67,20 @@ impl Core {
 }
 
 impl Hub {
+    /// Reads the bodies that a commit needs. The lock is not held.
+    pub(super) fn load_bodies_of(&self, commit: &mut Commit) {
+        let unreadable = || std::io::Error::other("there is no file of bodies");
+        let load = |stored| self.loading.reader().ok_or_else(unreadable)?.read(stored);
+        if let Err(error) = commit.load(load) {
+            // The log lacks nothing that was acknowledged.
+            tracing::error!(
+                %error,
+                "a body that a commit needs cannot be read: exiting, so that the daemon restarts from its journal"
+            );
+            std::process::exit(1);
+        }
+    }
+
     /// Notifies the loading thread of what a visit has left to it.
     pub(super) fn leave_to_loading(&self, core: &mut Core, commit: u64) {
         let ahead = core.engine.take_wanted().into_iter();

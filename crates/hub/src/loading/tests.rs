@@ -20,7 +20,7 @@ use crate::mailbox::{Letter, Mail};
 use crate::testing::nowhere;
 
 const QUEUE: Bytes = Bytes::from_static(b"q");
-/// Bytes of each body, unless a test needs others.
+/// Bytes of each body.
 const BODY: usize = 1_000;
 
 /// A hub, its clients, and the thread that the test is.
@@ -426,7 +426,6 @@ fn jobs_are_refused_when_nothing_can_leave_memory() {
         assert!(refused[..70].iter().all(Option::is_none) && refused[80..].iter().all(Option::is_some), "{refused:?}");
     });
     assert!(log.contains("no body is left that could leave it"), "{log}");
-    // A job that is too large for any memory does not wait.
     let mut bench = Bench::new(20_000);
     let mut push = items([JobCommand::Push(Box::new(job(1, 20_001))).into()]);
     assert!(bench.visit(1, &mut push) == Visited::All);
