@@ -222,18 +222,20 @@ impl Work {
     fn load(&mut self, new: Vec<Load>) {
         let mut all = std::mem::take(&mut self.again);
         self.sort_in(new, &mut all);
-        while !all.is_empty() {
+        while let Some((first, _)) = all.last() {
+            let is_ahead = first.who.is_none();
+            // What is not needed yet is loaded as far as there is room.
+            let most = if is_ahead { self.hub.memory_left().min(READ_BYTES) } else { READ_BYTES };
+            if most == 0 {
+                return;
+            }
             let (mut part, mut bytes) = (Vec::new(), 0);
-            while bytes < READ_BYTES
+            while bytes < most
                 && part.len() < READ_BODIES
-                && let Some(next) = all.pop()
+                && let Some(next) = all.pop_if(|(load, _)| load.who.is_none() == is_ahead)
             {
                 bytes += u64::from(next.0.from.len);
                 part.push(next);
-            }
-            // What is not needed yet is loaded as far as there is room.
-            if part.iter().all(|(load, _)| load.who.is_none()) && self.hub.is_short_of_memory(0) {
-                return;
             }
             self.load_part(part);
             let new = std::mem::take(&mut self.hub.loading.lock().loads);

@@ -77,6 +77,13 @@ impl Hub {
         self.lock().is_short_of_memory(bytes)
     }
 
+    /// Bytes that fit into memory before bodies must leave it.
+    pub(crate) fn memory_left(&self) -> u64 {
+        let core = self.lock();
+        let max = core.engine.limits().memory_max;
+        (max - max / LEFT_PART).saturating_sub(core.engine.resident_bytes())
+    }
+
     /// Whether memory holds more than it may.
     pub(crate) fn is_out_of_memory(&self) -> bool {
         let core = self.lock();
