@@ -65,7 +65,7 @@ impl Default for Residency {
 }
 
 impl Residency {
-    /// The next jobs whose bodies can leave memory, with `bytes` or a little more if so many are near. All jobs have
+    /// The next jobs whose bodies can leave memory, with `bytes` or a little more if that many are near. All jobs have
     /// numbers below `next_job`. Returns how many jobs it has passed, too.
     pub(crate) fn cool(&mut self, (jobs, queues): (&Jobs, &Queues), next_job: u64, bytes: u64) -> (Vec<JobId>, usize) {
         self.begin(next_job);

@@ -67,7 +67,7 @@ pub struct Hub {
     pub budget: Arc<Budget>,
     /// Whether the store responds and has room.
     pub store: StoreHealth,
-    /// What the thread has to do that moves bodies out of memory and back.
+    /// The work of the thread that moves bodies out of memory and back.
     pub loading: Loading,
     /// The protocols' names, for log lines.
     pub names: ProtocolNames,
@@ -390,9 +390,7 @@ impl Hub {
         *gathers = false;
         let acknowledgements = std::mem::take(acknowledgements);
         drop(core);
-        let unreadable = || std::io::Error::other("there is no file of bodies");
-        let load = |stored| self.loading.reader().ok_or_else(unreadable)?.read(stored);
-        if let Err(error) = commit.load(load) {
+        if let Err(error) = commit.load(|stored| self.loading.reader()?.read(stored)) {
             // The log lacks nothing that was acknowledged.
             tracing::error!(%error, "a body that a commit needs cannot be read back into memory: exiting, so that the daemon restarts from its journal");
             std::process::exit(1);

@@ -38,7 +38,7 @@ const TRIED_FOR: Duration = Duration::from_secs(2);
 /// The pause between two tries, and after bodies could not be written.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Somebody waits for a body, or will soon.
+/// A client waits for a body, or will soon.
 #[derive(Clone, Debug)]
 pub(crate) struct Load {
     pub(crate) job: JobId,
@@ -47,7 +47,7 @@ pub(crate) struct Load {
     pub(crate) who: Option<Arc<Mailbox>>,
 }
 
-/// What the thread has to do. Shared with the hub.
+/// The work of the thread. Shared with the hub.
 #[derive(Debug, Default)]
 pub struct Loading {
     todo: Mutex<Todo>,
@@ -90,8 +90,8 @@ impl Loading {
     }
 
     /// Reads bodies, if any can be stored.
-    pub(crate) fn reader(&self) -> Option<&BodyReader> {
-        self.reader.get()
+    pub(crate) fn reader(&self) -> io::Result<&BodyReader> {
+        self.reader.get().ok_or_else(|| io::Error::other("there is no file of bodies"))
     }
 
     /// Whether bodies can leave memory.
@@ -169,7 +169,7 @@ impl Loader {
 }
 
 impl Drop for Loader {
-    /// Ends the thread. Nobody may wait for a body any more.
+    /// Ends the thread. No client may wait for a body any more.
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Release);
         self.thread.thread().unpark();
@@ -224,7 +224,7 @@ impl Work {
         self.sort_in(new, &mut all);
         while let Some((first, _)) = all.last() {
             let is_ahead = first.who.is_none();
-            // What is not needed yet is loaded as far as there is room.
+            // Bodies for which no client waits are loaded as far as there is room.
             let most = if is_ahead { self.hub.memory_left().min(READ_BYTES) } else { READ_BYTES };
             if most == 0 {
                 return;
@@ -278,7 +278,7 @@ impl Work {
         failed.into_iter().for_each(|(load, since, error)| self.failed(load, since, &error));
     }
 
-    /// A body cannot be read. Nobody else waits for it: a job that is not needed yet is tried again when it is.
+    /// A body cannot be read. A job that no client waits for is tried again when one does.
     fn failed(&mut self, load: Load, since: Instant, error: &io::Error) {
         let Some(mailbox) = &load.who else { return };
         if since.elapsed() < TRIED_FOR && !self.hub.stopping() {
@@ -328,7 +328,7 @@ impl Work {
         for_room.iter().for_each(|(mailbox, _)| mailbox.ring());
     }
 
-    /// Memory cannot be relieved now: what does not fit is refused, until the thread looks again. It has looked since
+    /// Memory cannot be relieved now: a job that does not fit is refused, until the thread looks again. It has looked since
     /// `begun`, and spends most of its time otherwise.
     fn is_stuck(&mut self, why: &str, begun: Instant) {
         let reason = "memory cannot be relieved";

@@ -193,7 +193,7 @@ impl BodyFile {
         self.run = run;
     }
 
-    /// Neighbouring free extents: at least this many, and [`RUN`] of them if there are so many.
+    /// Neighbouring free extents: at least this many, and [`RUN`] of them if there are that many.
     fn free_run(&self, least: u64) -> Option<Range<u64>> {
         let mut run: Range<u64> = 0..0;
         for extent in &self.free {

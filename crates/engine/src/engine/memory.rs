@@ -23,7 +23,7 @@ impl Engine {
     }
 
     /// Bodies that can leave memory, those first that are needed last: `bytes` or a little more, if a look at some
-    /// thousand jobs finds so many. The caller writes them somewhere and reports it ([`Engine::set_stored`]).
+    /// thousand jobs finds that many. The caller writes them somewhere and reports it ([`Engine::set_stored`]).
     pub fn cool(&mut self, bytes: u64) -> Vec<(JobId, Bytes)> {
         let State { residency, jobs, queues, meta, work, .. } = &mut self.state;
         let (chosen, looked) = residency.cool((jobs, queues), meta.next_job(), bytes);

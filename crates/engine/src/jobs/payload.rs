@@ -164,7 +164,7 @@ impl Payload {
         }
     }
 
-    /// The producer's own bytes, verbatim. Empty while they are stored elsewhere: whoever may meet such a payload asks
+    /// The producer's own bytes, verbatim. Empty while they are stored elsewhere: a caller that may meet such a payload asks
     /// [`Payload::stored`] first.
     #[must_use]
     pub fn body(&self) -> &[u8] {
@@ -320,7 +320,7 @@ mod tests {
     fn a_stored_body_is_known_again() {
         let place = Stored::new(1, b"cat.png").unwrap();
         assert!(place.is(b"cat.png"));
-        assert!(!place.is(b"dog.png") && !place.is(b"cat.pn") && !place.is(b""));
+        assert!(!place.is(b"dog.png") && !place.is(b"cat.p") && !place.is(b""));
         let (stored, other) =
             (Payload::copy(None, b"", b"cat.png").with_stored(place).unwrap(), Payload::copy(None, b"", b"x"));
         assert_ne!(stored, other);

@@ -4,7 +4,7 @@ use std::hash::BuildHasher;
 
 use foldhash::fast::FixedState;
 
-/// Where a body is that is not in memory, and what it must be. Whoever reads it compares: a body that is not this one
+/// Where a body is that is not in memory, and what it must be. Its reader compares: a body that is not this one
 /// is never used.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct Stored {

@@ -34,7 +34,7 @@ impl Cold {
         Self { broker: Broker::new(), disk: BTreeMap::new() }
     }
 
-    /// With so many jobs in a queue, whose bodies are their numbers.
+    /// With this many jobs in a queue, whose bodies are their numbers.
     fn with(queue: &'static str, jobs: u64) -> Self {
         let mut cold = Self::new();
         (1..=jobs).for_each(|job| drop(cold.broker.hear(1, long(queue, &job.to_string()))));

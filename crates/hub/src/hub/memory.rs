@@ -1,4 +1,4 @@
-//! Bodies that are not in memory: what a visit says about them, and what the loading thread does under the lock.
+//! Bodies that are not in memory: the part of a visit that names them, and of the loading thread under the lock.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ const LEFT_PART: u64 = 4;
 const JOBS_PER_LOOK: usize = 4_096;
 
 impl Core {
-    /// Whether bodies must leave memory, for so many bytes and for those that come next.
+    /// Whether bodies must leave memory, for this many bytes and for those that come next.
     fn is_short_of_memory(&self, bytes: u64) -> bool {
         let max = self.engine.limits().memory_max;
         self.engine.resident_bytes().saturating_add(bytes.max(max / LEFT_PART)) > max
@@ -115,7 +115,7 @@ impl Hub {
         self.end(core);
     }
 
-    /// A body cannot be read: what waits for it in this mailbox gets another answer, and a job goes back to its place. A
+    /// A body cannot be read: mail that waits for it in this mailbox gets another answer, and a job goes back to its place. A
     /// command that waits for it is refused when it is given again.
     pub(crate) fn cannot_load(&self, mailbox: &Arc<Mailbox>, job: JobId) {
         let given_up = mailbox.give_up_on(job);

@@ -76,7 +76,7 @@ fn items<const N: usize>(commands: [Command; N]) -> VecDeque<Item> {
 }
 
 impl Bench {
-    /// Four clients, and room for so many bytes of jobs in memory.
+    /// Four clients, and room for this many bytes of jobs in memory.
     fn new(memory_max: u64) -> Self {
         Self::of(memory_max, Durability::Soon)
     }
@@ -140,7 +140,7 @@ impl Bench {
         }
     }
 
-    /// So many jobs, whose bodies are not in memory.
+    /// This many jobs, whose bodies are not in memory.
     fn with_cold_jobs(jobs: u8) -> Self {
         let mut bench = Self::new(u64::MAX);
         (1..=jobs).for_each(|number| drop(bench.run(1, push(number))));
