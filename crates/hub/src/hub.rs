@@ -67,7 +67,7 @@ pub struct Hub {
     pub budget: Arc<Budget>,
     /// Whether the store responds and has room.
     pub store: StoreHealth,
-    /// What the thread has to do that moves bodies out of memory and back.
+    /// The work of the thread that moves bodies out of memory and back.
     pub loading: Loading,
     /// The protocols' names, for log lines.
     pub names: ProtocolNames,

@@ -91,8 +91,8 @@ impl Loading {
     }
 
     /// Reads bodies, if any can be stored.
-    pub(crate) fn reader(&self) -> Option<&BodyReader> {
-        self.reader.get()
+    pub(crate) fn reader(&self) -> io::Result<&BodyReader> {
+        self.reader.get().ok_or_else(|| io::Error::other("there is no file of bodies"))
     }
 
     /// Whether bodies can leave memory.
@@ -232,18 +232,20 @@ impl Work {
     fn load(&mut self, new: Vec<Load>) {
         let mut all = std::mem::take(&mut self.again);
         self.sort_in(new, &mut all);
-        while !all.is_empty() {
+        while let Some((first, _)) = all.last() {
+            let is_ahead = first.who.is_none();
+            // Bodies for which no client waits are loaded as far as there is room.
+            let most = if is_ahead { self.hub.memory_left().min(READ_BYTES) } else { READ_BYTES };
+            if most == 0 {
+                return;
+            }
             let (mut part, mut bytes) = (Vec::new(), 0);
-            while bytes < READ_BYTES
+            while bytes < most
                 && part.len() < READ_BODIES
-                && let Some(next) = all.pop()
+                && let Some(next) = all.pop_if(|(load, _)| load.who.is_none() == is_ahead)
             {
                 bytes += u64::from(next.0.from.len);
                 part.push(next);
-            }
-            // Bodies that are not needed yet are loaded as far as there is room.
-            if part.iter().all(|(load, _)| load.who.is_none()) && self.hub.is_short_of_memory(0) {
-                return;
             }
             self.load_part(part);
             let new = std::mem::take(&mut self.hub.loading.lock().loads);
@@ -286,7 +288,7 @@ impl Work {
         failed.into_iter().for_each(|(load, since, error)| self.failed(load, since, &error));
     }
 
-    /// A body cannot be read. No other client waits for it: a job that is not needed yet is tried again when it is.
+    /// A body cannot be read. A job that no client waits for is tried again when one does.
     fn failed(&mut self, load: Load, since: Instant, error: &io::Error) {
         let Some(mailbox) = &load.who else { return };
         if since.elapsed() < TRIED_FOR && !self.hub.stopping() {
@@ -336,7 +338,7 @@ impl Work {
         for_room.iter().for_each(|(mailbox, _)| mailbox.ring());
     }
 
-    /// Memory cannot be relieved now: jobs that do not fit are refused, until the thread looks again. It has looked since
+    /// Memory cannot be relieved now: a job that does not fit is refused, until the thread looks again. It has looked since
     /// `begun`, and spends most of its time otherwise.
     fn is_stuck(&mut self, why: &str, begun: Instant) {
         let reason = "memory cannot be relieved";

@@ -69,9 +69,7 @@ impl Core {
 impl Hub {
     /// Reads the bodies that a commit needs. The lock is not held.
     pub(super) fn load_bodies_of(&self, commit: &mut Commit) {
-        let unreadable = || std::io::Error::other("there is no file of bodies");
-        let load = |stored| self.loading.reader().ok_or_else(unreadable)?.read(stored);
-        if let Err(error) = commit.load(load) {
+        if let Err(error) = commit.load(|stored| self.loading.reader()?.read(stored)) {
             // The log lacks nothing that was acknowledged.
             tracing::error!(
                 %error,
@@ -94,6 +92,13 @@ impl Hub {
 
     pub(crate) fn is_short_of_memory(&self, bytes: u64) -> bool {
         self.lock().is_short_of_memory(bytes)
+    }
+
+    /// Bytes that fit into memory before bodies must leave it.
+    pub(crate) fn memory_left(&self) -> u64 {
+        let core = self.lock();
+        let max = core.engine.limits().memory_max;
+        (max - max / LEFT_PART).saturating_sub(core.engine.resident_bytes())
     }
 
     /// Whether memory holds more than it may.
