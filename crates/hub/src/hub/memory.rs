@@ -94,11 +94,12 @@ impl Hub {
         self.lock().is_short_of_memory(bytes)
     }
 
-    /// Bytes that fit into memory before bodies must leave it.
+    /// Bytes of bodies that fit into memory before some must leave it.
     pub(crate) fn memory_left(&self) -> u64 {
         let core = self.lock();
-        let max = core.engine.limits().memory_max;
-        (max - max / LEFT_PART).saturating_sub(core.engine.resident_bytes())
+        let (engine, max) = (&core.engine, core.engine.limits().memory_max);
+        let few = (max / BODIES_PART).saturating_sub(engine.bodies_here());
+        (max - max / LEFT_PART).saturating_sub(engine.resident_bytes()).max(few)
     }
 
     /// Whether memory holds more than it may.
