@@ -360,7 +360,11 @@ pub(super) fn matching(
     match (&filter.queue, filter.state, order) {
         (Some(name), Some(JobStateKind::Ready), None) => matching_ready(state, filter, name, after, limit),
         (.., Some(Order::Oldest)) => {
-            let rows = state.jobs.oldest_from(JobId(after.0));
+            let named =
+                |it: &Condition| if let Condition::InBatch(name) = it { state.batches.named(name) } else { None };
+            // The jobs of a batch have higher numbers, and most of them follow at once.
+            let first = filter.conditions.iter().find_map(named).map_or(JobId(0), |batch| batch.id);
+            let rows = state.jobs.oldest_from(first.max(JobId(after.0)));
             page_of(state, filter, rows.map(|(id, slot)| (Cursor(id.0, 0), Some(slot), STEP * 4)), limit)
         }
         (..) => {

@@ -94,6 +94,11 @@ impl Conditions {
         }
     }
 
+    /// Whether the jobs are those of a batch.
+    pub(super) const fn has_batch(&self) -> bool {
+        self.batch.is_some()
+    }
+
     /// Whether there is no condition: the filter matches all jobs.
     pub(super) fn is_empty(&self) -> bool {
         *self == Self::default()

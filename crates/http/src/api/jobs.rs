@@ -44,7 +44,7 @@ pub(crate) struct Which {
     /// The most rows, 1 to 1000; 100 if it is left out.
     pub(crate) limit: Option<u32>,
     /// The order. If it is left out: what is due next of scheduled and retrying jobs, what runs next of the ready jobs of a
-    /// queue, and the newest of all others.
+    /// queue, the oldest of a batch, and the newest of all others.
     #[param(inline)]
     pub(crate) order: Option<Order>,
 }
@@ -73,12 +73,14 @@ pub(crate) async fn list(
     TwoParams(conditions, which): TwoParams<Conditions, Which>,
 ) -> Outcome<Json<JobPage>> {
     let conditions = if which.order == Some(Order::Next) { conditions.in_turn()? } else { conditions };
-    let (rows_max, filter) = (rows(which.limit)?, conditions.filter(&app).await?);
     let order = match which.order {
         Some(Order::Newest) => Some(windlass_engine::Order::Newest),
         Some(Order::Oldest) => Some(windlass_engine::Order::Oldest),
+        // The engine knows where a batch begins.
+        None if conditions.has_batch() => Some(windlass_engine::Order::Oldest),
         Some(Order::Next) | None => None,
     };
+    let (rows_max, filter) = (rows(which.limit)?, conditions.filter(&app).await?);
     let begin = which.cursor.unwrap_or_default().0;
     let mut client = app.client();
     let (mut views, mut after, pace) = (Vec::new(), Some(begin), Pace::new(SEARCH_MAX));

@@ -130,7 +130,11 @@ impl JobsPage {
             "dead" | "done" => ("last ended first", "first ended first"),
             _ => ("newest first", "oldest first"),
         };
-        let first = if next.is_some() && !state.is_empty() { "next" } else { "newest" };
+        let first = match (next, self.given("batch")) {
+            (_, batch) if !batch.is_empty() => "oldest",
+            (Some(_), _) if !state.is_empty() => "next",
+            (..) => "newest",
+        };
         let present = if self.order.is_empty() { first } else { self.order.as_str() };
         let known = [("newest", Some(newest)), ("oldest", Some(oldest)), ("next", next)];
         known.into_iter().filter_map(|(order, title)| Some((order, title?, order == present))).collect()
