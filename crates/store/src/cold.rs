@@ -10,7 +10,7 @@ use crate::body_file::{BodyFile, Overflow};
 pub(crate) struct Cold {
     overflow: Overflow,
     file: Option<BodyFile>,
-    /// Bytes of jobs whose bodies are in memory.
+    /// Bytes of jobs in memory, about.
     bytes: u64,
     /// A body could not be stored.
     has_failed: bool,
@@ -29,23 +29,22 @@ impl Cold {
     /// A job comes, in the place of another one, if that is there. Its body goes to the file if memory is full.
     pub(crate) fn replace(&mut self, old: Option<&Job>, new: Option<&mut Job>) {
         if let Some(old) = old {
-            match old.payload.stored() {
-                Some(stored) => self.file.iter_mut().for_each(|file| file.free(stored)),
-                None => self.bytes -= bytes_of(old),
+            self.bytes -= bytes_of(old);
+            if let (Some(stored), Some(file)) = (old.payload.stored(), &mut self.file) {
+                file.free(stored);
             }
         }
         let Some(job) = new else { return };
-        let bytes = bytes_of(job);
-        if self.bytes + bytes > self.overflow.memory && job.durable && job.payload.can_leave() {
+        if self.bytes + bytes_of(job) > self.overflow.memory && job.durable && job.payload.can_leave() {
             match self.store(job) {
-                Ok(()) => return,
+                Ok(()) => {}
                 Err(error) if !std::mem::replace(&mut self.has_failed, true) => {
                     tracing::warn!(%error, "bodies that do not fit into memory cannot be stored: they stay in memory");
                 }
                 Err(_) => {}
             }
         }
-        self.bytes += bytes;
+        self.bytes += bytes_of(job);
     }
 
     fn store(&mut self, job: &mut Job) -> io::Result<()> {
@@ -71,9 +70,11 @@ impl Cold {
     }
 }
 
-/// Bytes of a job in memory, about: of what does not change while it moves.
+/// Bytes of a job in memory, about: of what does not change while it moves. A job is in memory twice while the engine
+/// takes it over.
 fn bytes_of(job: &Job) -> u64 {
     const FIXED: u64 = 300;
     let result = job.extra.as_deref().and_then(|extra| extra.result.as_ref());
-    FIXED + job.payload.body_len() as u64 + result.map_or(0, |result| result.len() as u64)
+    let body = if job.payload.stored().is_some() { 0 } else { job.body().len() };
+    FIXED + body as u64 + result.map_or(0, |result| result.len() as u64)
 }
