@@ -26,7 +26,7 @@ pub use hello::{Challenge, Hello, hi, password_matches};
 pub use info::{Chore, InfoText, JobText, health_object, queue_member, seconds_object, texts_object};
 pub use lines::{LineTooLong, Lines};
 pub use mutate::{BadMutation, Mutate};
-pub use report::{Ack, Beat, Failed, JobName};
+pub use report::{Ack, Beat, Failed, requeued};
 pub use request::{QueueRequest, Request};
 pub use template::run_text;
 pub use text::{FailureText, Foreign, Text};
