@@ -15,6 +15,7 @@ use tokio_postgres::{Client, NoTls, Row, RowStream, Statement};
 use windlass_store::Error;
 
 use crate::address::Target;
+use crate::names::Names;
 use crate::tls::MakeTls;
 
 /// Parameters of a statement.
@@ -33,6 +34,8 @@ pub(crate) struct Link {
     runtime: Option<Runtime>,
     client: Client,
     place: String,
+    /// The tables of its store.
+    pub(crate) names: Names,
 }
 
 /// Rows as they come.
@@ -68,7 +71,7 @@ impl Link {
                 return Err(failed(in_words(&why)));
             }
         };
-        let link = Self { runtime: Some(runtime), client, place };
+        let link = Self { runtime: Some(runtime), client, place, names: Names::of(target) };
         link.batch("connecting to", SESSION)?;
         Ok(link)
     }
