@@ -29,7 +29,7 @@ pub use mutate::{BadMutation, Mutate};
 pub use report::{Ack, Beat, Failed, requeued};
 pub use request::{QueueRequest, Request};
 pub use template::run_text;
-pub use text::{FailureText, Foreign, Text};
+pub use text::{FailureText, Text};
 pub use time::{TimeError, parse_time, time_text, time_text_ns};
 pub use unit::{Expires, List, Unit, UnitError, Wishes, is_queue_name};
 pub use windlass_session::jid::{jid_of, number_of};

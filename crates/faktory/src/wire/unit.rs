@@ -41,7 +41,7 @@ const FIELDS: [&str; 13] = [
 ];
 
 /// One job.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Default)]
 pub struct Unit<'a> {
     /// The job's name.
     pub jid: Cow<'a, str>,
