@@ -50,7 +50,7 @@ impl EarlyRead {
     /// Waits for the end of the reading. The caller has the lease. `None`: the store must be read again.
     pub(crate) fn finish(mut self, link: &Link) -> Result<Option<Found>, Error> {
         let Some(Ok(Ok(found))) = self.thread.take().map(JoinHandle::join) else { return Ok(None) };
-        let look = format!("SELECT value FROM {} WHERE key = $1", link.names.pages());
+        let look = format!("SELECT value FROM {} WHERE key = $1", link.pages());
         let rows = link.query("reading the table in", &look, &[&point_key()])?;
         Ok(rows.first().is_some_and(|row| found.is_of(row.get(0))).then_some(found))
     }

@@ -46,10 +46,10 @@ impl Stage {
 /// The holder offers the store, and waits until a daemon that stands by has read the table, or `is_over`.
 pub(crate) fn offer(link: &Link, epoch: i64, is_over: impl Fn() -> bool) -> Result<(), Error> {
     const DOING: &str = "offering";
-    let set = format!("UPDATE {} SET hand_over = $2 WHERE id = 1 AND epoch = $1", link.names.lease());
+    let set = format!("UPDATE {} SET hand_over = $2 WHERE id = 1 AND epoch = $1", link.lease());
     link.execute(DOING, &set, &[&epoch, &(Stage::Offered as i16)])?;
     let begun = Instant::now();
-    let look = format!("SELECT hand_over FROM {} WHERE id = 1", link.names.lease());
+    let look = format!("SELECT hand_over FROM {} WHERE id = 1", link.lease());
     while !is_over() {
         let rows = link.query(DOING, &look, &[])?;
         let most = match rows.first().map_or(Stage::None, |row| Stage::of(row.get(0))) {
@@ -67,7 +67,7 @@ pub(crate) fn offer(link: &Link, epoch: i64, is_over: impl Fn() -> bool) -> Resu
 
 /// Answers an offer. An offer that is no longer there stays so.
 pub(crate) fn answer(link: &Link, stage: Stage) -> Result<(), Error> {
-    let set = format!("UPDATE {} SET hand_over = $1 WHERE id = 1 AND hand_over BETWEEN 1 AND $1", link.names.lease());
+    let set = format!("UPDATE {} SET hand_over = $1 WHERE id = 1 AND hand_over BETWEEN 1 AND $1", link.lease());
     link.execute("answering an offer of", &set, &[&(stage as i16)]).map(drop)
 }
 

@@ -107,7 +107,7 @@ impl Lease {
     }
 
     fn lock_row(&self, link: &Link, doing: &'static str, strength: &str) -> Result<(), Error> {
-        let lease = link.names.lease();
+        let lease = link.lease();
         let lock = format!("SELECT epoch FROM {lease} WHERE id = 1 AND epoch = $1 FOR {strength}");
         let is_gone = link.query(doing, &lock, &[&self.epoch])?.is_empty();
         if is_gone { Err(self.find_successor(link)) } else { Ok(()) }
@@ -117,7 +117,7 @@ impl Lease {
         let sent = since_boot_ms();
         let set = format!(
             "UPDATE {} SET until = clock_timestamp() + $2::bigint * interval '1 millisecond' WHERE id = 1 AND epoch = $1",
-            link.names.lease()
+            link.lease()
         );
         let ms = i64::try_from(as_ms(lease)).unwrap_or(i64::MAX);
         if link.execute("renewing the lease of", &set, &[&self.epoch, &ms])? != 1 {
@@ -132,7 +132,7 @@ impl Lease {
         self.until.store(0, Ordering::Release);
         let set = format!(
             "UPDATE {} SET until = '2000-01-01 00:00:00Z', holder = '', link = '' WHERE id = 1 AND epoch = $1",
-            link.names.lease()
+            link.lease()
         );
         link.execute("giving back the lease of", &set, &[&self.epoch]).map(drop)
     }
@@ -169,7 +169,7 @@ impl Row {
     pub(crate) fn read(link: &Link) -> Result<Option<Self>, Error> {
         let look = format!(
             "SELECT holder, until::text, hand_over, clock_timestamp()::text FROM {} WHERE id = 1",
-            link.names.lease()
+            link.lease()
         );
         let rows = link.query("reading the lease of", &look, &[])?;
         let of = |row: &tokio_postgres::Row| {

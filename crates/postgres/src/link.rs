@@ -15,7 +15,6 @@ use tokio_postgres::{Client, NoTls, Row, RowStream, Statement};
 use windlass_store::Error;
 
 use crate::address::Target;
-use crate::names::Names;
 use crate::tls::MakeTls;
 
 /// Parameters of a statement.
@@ -34,8 +33,8 @@ pub(crate) struct Link {
     runtime: Option<Runtime>,
     client: Client,
     place: String,
-    /// The tables of its store.
-    pub(crate) names: Names,
+    /// The schema with the store's tables.
+    pub(crate) schema: String,
 }
 
 /// Rows as they come.
@@ -71,7 +70,7 @@ impl Link {
                 return Err(failed(in_words(&why)));
             }
         };
-        let link = Self { runtime: Some(runtime), client, place, names: Names::of(target) };
+        let link = Self { runtime: Some(runtime), client, place, schema: target.schema.clone() };
         link.batch("connecting to", SESSION)?;
         Ok(link)
     }

@@ -75,7 +75,7 @@ impl PostgresLog {
     fn is_there(&self, seq: u64, table: usize, sum: i64) -> Result<bool, Error> {
         let link = self.link.as_ref().ok_or(Error::Closed)?;
         self.lease.settle(link, WRITING)?;
-        let look = format!("SELECT 1 FROM {} WHERE seq = $1 AND epoch = $2 AND checksum = $3", link.names.log(table));
+        let look = format!("SELECT 1 FROM {} WHERE seq = $1 AND epoch = $2 AND checksum = $3", link.log(table));
         Ok(!link.query(WRITING, &look, &[&signed(seq), &self.lease.epoch(), &sum])?.is_empty())
     }
 
@@ -86,7 +86,7 @@ impl PostgresLog {
             return Ok(prepared.clone());
         }
         let link = self.link.as_ref().ok_or(Error::Closed)?;
-        let (lease, log) = (link.names.lease(), link.names.log(table));
+        let (lease, log) = (link.lease(), link.log(table));
         let insert = link.prepare(
             WRITING,
             &format!(

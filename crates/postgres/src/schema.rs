@@ -27,7 +27,7 @@ pub(crate) const LOG_TABLES: usize = 8;
 /// The version of the tables; `None`: there is not even a lease.
 pub(crate) fn version(link: &Link) -> Result<Option<i32>, Error> {
     const DOING: &str = "reading the version of";
-    match link.try_query(&format!("SELECT version FROM {} WHERE id = 1", link.names.lease()), &[]) {
+    match link.try_query(&format!("SELECT version FROM {} WHERE id = 1", link.lease()), &[]) {
         Ok(rows) => Ok(rows.first().map(|row| row.get(0))),
         Err(why) if has_code(&why, &SqlState::UNDEFINED_TABLE) || has_code(&why, &SqlState::INVALID_SCHEMA_NAME) => {
             Ok(None)
@@ -42,7 +42,7 @@ pub(crate) fn make_lease(link: &Link) -> Result<(), Error> {
     if version(link)?.is_some() {
         return add_columns(link);
     }
-    let (schema, lease) = (link.names.schema(), link.names.lease());
+    let (schema, lease) = (&link.schema, link.lease());
     // Two daemons may do this at the same time: one of them fails, and finds it made.
     let made = link.try_batch(&format!(
         "CREATE SCHEMA IF NOT EXISTS \"{schema}\";
@@ -64,7 +64,7 @@ const ADDED: &str = "link text NOT NULL DEFAULT '', hand_over smallint NOT NULL 
 
 /// Adds the columns that the lease of an earlier version does not have.
 fn add_columns(link: &Link) -> Result<(), Error> {
-    let lease = link.names.lease();
+    let lease = link.lease();
     match link.try_query(&format!("SELECT link, hand_over, cluster, link_version FROM {lease} WHERE id = 1"), &[]) {
         Ok(_) => Ok(()),
         Err(why) if has_code(&why, &SqlState::UNDEFINED_COLUMN) => {
@@ -79,7 +79,7 @@ fn add_columns(link: &Link) -> Result<(), Error> {
 /// Why the user cannot make or change the tables; `None`: it can. Changes nothing.
 pub(crate) fn permission(link: &Link) -> Result<Option<String>, Error> {
     const DOING: &str = "reading the privileges in";
-    let schema = link.names.schema();
+    let schema = &link.schema;
     let look = "SELECT current_user::text, current_database()::text,
                     (SELECT oid FROM pg_namespace WHERE nspname = $1) IS NOT NULL,
                     has_database_privilege(current_database(), 'CREATE'),
@@ -117,11 +117,11 @@ pub(crate) fn migrate(link: &Link, lease: &Lease) -> Result<(), Error> {
     let storage = Storage::of(link);
     link.batch(DOING, "BEGIN")?;
     for number in 0..LOG_TABLES {
-        link.batch(DOING, &log_table(&link.names.log(number), storage))?;
+        link.batch(DOING, &log_table(&link.log(number), storage))?;
     }
-    link.batch(DOING, &pages_table(&link.names.pages(), storage))?;
+    link.batch(DOING, &pages_table(&link.pages(), storage))?;
     let (key, value) = new_table();
-    link.execute(DOING, &format!("INSERT INTO {} VALUES ($1, $2)", link.names.pages()), &[&key, &value])?;
+    link.execute(DOING, &format!("INSERT INTO {} VALUES ($1, $2)", link.pages()), &[&key, &value])?;
     set_version(link, lease, VERSION)?;
     link.batch(DOING, "COMMIT")
 }
@@ -139,7 +139,7 @@ pub(crate) fn check(version: i32, place: &str) -> Result<(), Error> {
 
 /// Records what the tables are: of this version, being filled, or retired.
 pub(crate) fn set_version(link: &Link, lease: &Lease, version: i32) -> Result<(), Error> {
-    let set = format!("UPDATE {} SET version = $2 WHERE id = 1 AND epoch = $1", link.names.lease());
+    let set = format!("UPDATE {} SET version = $2 WHERE id = 1 AND epoch = $1", link.lease());
     match link.execute("making the tables of", &set, &[&lease.epoch(), &version])? {
         1 => Ok(()),
         _ => Err(lease.find_successor(link)),

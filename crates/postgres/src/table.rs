@@ -68,7 +68,7 @@ impl PostgresTable {
             self.link = Some(link);
         }
         let link = self.link.as_ref().ok_or(Error::Closed)?;
-        Ok((link, if self.building { link.names.building() } else { link.names.pages() }))
+        Ok((link, if self.building { link.building() } else { link.pages() }))
     }
 
     /// Writes the waiting values.
@@ -130,7 +130,7 @@ impl PostgresTable {
     fn point_of(&self) -> Result<Option<Vec<u8>>, Error> {
         let link = Link::open(&self.target)?;
         self.lease.settle(&link, READING)?;
-        let look = format!("SELECT value FROM {} WHERE key = $1", link.names.pages());
+        let look = format!("SELECT value FROM {} WHERE key = $1", link.pages());
         Ok(link.query(READING, &look, &[&point_key()])?.first().map(|row| row.get(0)))
     }
 
@@ -138,7 +138,7 @@ impl PostgresTable {
     fn measure(&mut self) {
         let measured = Link::open(&self.target).and_then(|link| {
             let look = "SELECT pg_total_relation_size($1::text::regclass)";
-            Ok(link.query(READING, look, &[&link.names.pages()])?.first().map(|row| row.get::<_, i64>(0)))
+            Ok(link.query(READING, look, &[&link.pages()])?.first().map(|row| row.get::<_, i64>(0)))
         });
         if let Ok(Some(bytes)) = measured {
             self.disk_bytes = u64::try_from(bytes).unwrap_or_default();
@@ -171,7 +171,7 @@ impl Table for PostgresTable {
     fn end_anew(&mut self) -> Result<(), Error> {
         self.flush()?;
         let (link, _) = self.begin()?;
-        let (pages, building) = (link.names.pages(), link.names.building());
+        let (pages, building) = (link.pages(), link.building());
         let replace = format!(
             "SET LOCAL lock_timeout = '{LOCK_TIMEOUT}'; DROP TABLE {pages}; ALTER TABLE {building} RENAME TO pages;
              ALTER INDEX {building}_pkey RENAME TO pages_pkey"
@@ -244,7 +244,7 @@ impl Scan for PostgresScan {
             return Ok(false);
         }
         let link = Link::open(&self.0)?;
-        let select = format!("SELECT key, value FROM {} ORDER BY key", link.names.pages());
+        let select = format!("SELECT key, value FROM {} ORDER BY key", link.pages());
         let mut rows = link.rows(READING, &select, &[])?;
         while let Some(row) = rows.next(READING)? {
             if let ControlFlow::Break(()) = each(row.get(0), row.get(1)) {

@@ -102,10 +102,10 @@ impl Tail {
         table_bytes: u64,
     ) -> Result<Arc<Self>, Error> {
         let mut index = Index::default();
-        let place = link.query(READING, &format!("SELECT place FROM {} WHERE id = 1", link.names.lease()), &[])?;
+        let place = link.query(READING, &format!("SELECT place FROM {} WHERE id = 1", link.lease()), &[])?;
         index.place = place.first().map(|row| unsigned(row.get(0))).unwrap_or_default();
         for (_, table) in in_order(link)? {
-            let list = format!("SELECT seq, place, octet_length(records) FROM {} ORDER BY seq", link.names.log(table));
+            let list = format!("SELECT seq, place, octet_length(records) FROM {} ORDER BY seq", link.log(table));
             let mut rows = link.rows(READING, &list, &[])?;
             while let Some(row) = rows.next(READING)? {
                 let (seq, place, len): (i64, i64, i32) = (row.get(0), row.get(1), row.get(2));
@@ -169,7 +169,7 @@ impl Tail {
             "SELECT wanted.i, substring(log.records FROM wanted.at::int FOR wanted.len::int)
              FROM unnest($1::bigint[], $2::bigint[], $3::bigint[]) WITH ORDINALITY AS wanted (seq, at, len, i)
              JOIN {} log ON log.seq = wanted.seq",
-            link.names.log(table)
+            link.log(table)
         );
         let mut rows = link.rows(READING, &select, &[&seqs, &offsets, &lens])?;
         while let Some(row) = rows.next(READING)? {
@@ -185,7 +185,7 @@ impl Tail {
 
     /// Truncates a table whose commits are all up to this one.
     fn truncate(&self, link: &Link, table: usize, upto: u64, place: u64) -> Result<(), Error> {
-        let (lease, name) = (self.lease.as_ref().ok_or(Error::Closed)?, link.names.log(table));
+        let (lease, name) = (self.lease.as_ref().ok_or(Error::Closed)?, link.log(table));
         link.batch(TRIMMING, &format!("BEGIN; SET LOCAL lock_timeout = '{LOCK_TIMEOUT}'"))?;
         link.batch(TRIMMING, &format!("LOCK TABLE {name} IN ACCESS EXCLUSIVE MODE"))?;
         let last = link.query(TRIMMING, &format!("SELECT max(seq) FROM {name}"), &[])?;
@@ -195,7 +195,7 @@ impl Tail {
         }
         link.batch(TRIMMING, &format!("TRUNCATE {name}"))?;
         // Last, so that renewals of the lease wait for nothing of the above. Places are never used again.
-        let set = format!("UPDATE {} SET place = GREATEST(place, $2) WHERE id = 1 AND epoch = $1", link.names.lease());
+        let set = format!("UPDATE {} SET place = GREATEST(place, $2) WHERE id = 1 AND epoch = $1", link.lease());
         if link.execute(TRIMMING, &set, &[&lease.epoch(), &signed(place)])? != 1 {
             return Err(lease.find_successor(link));
         }
@@ -207,7 +207,7 @@ impl Tail {
 pub(crate) fn in_order(link: &Link) -> Result<Vec<(u64, usize)>, Error> {
     let mut tables = Vec::new();
     for table in 0..LOG_TABLES {
-        let first = link.query(READING, &format!("SELECT min(seq) FROM {}", link.names.log(table)), &[])?;
+        let first = link.query(READING, &format!("SELECT min(seq) FROM {}", link.log(table)), &[])?;
         let first: Option<i64> = first.first().and_then(|row| row.get(0));
         tables.extend(first.map(|first| (unsigned(first), table)));
     }
@@ -351,7 +351,7 @@ pub(crate) type ShowRow<'a> = dyn FnMut(usize, Position, u64, Result<&[u8], Stri
 /// Shows the commits after `after` up to `newest` in order, until `each` breaks.
 pub(crate) fn read_rows(link: &Link, after: u64, newest: u64, each: &mut ShowRow<'_>) -> Result<(), Error> {
     for (_, table) in in_order(link)? {
-        let name = link.names.log(table);
+        let name = link.log(table);
         let select =
             format!("SELECT seq, place, checksum, records FROM {name} WHERE seq > $1 AND seq <= $2 ORDER BY seq");
         let mut rows = link.rows(READING, &select, &[&signed(after), &signed(newest)])?;

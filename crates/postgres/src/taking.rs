@@ -88,7 +88,7 @@ pub(crate) fn present_holder(link: &Link) -> Result<Option<Holder>, Error> {
     let look = format!(
         "SELECT holder, link, epoch, (to_jsonb(lease) ->> 'link_version')::bigint FROM {} lease
          WHERE id = 1 AND until >= clock_timestamp()",
-        link.names.lease()
+        link.lease()
     );
     let rows = link.query("reading the lease of", &look, &[])?;
     Ok(rows.first().map(|row| {
@@ -110,7 +110,7 @@ pub(crate) fn check(link: &Link, target: &Target) -> Result<(), Error> {
     if target.cluster.is_empty() {
         return Ok(());
     }
-    let look = format!("SELECT to_jsonb(lease) ->> 'cluster' FROM {} lease WHERE id = 1", link.names.lease());
+    let look = format!("SELECT to_jsonb(lease) ->> 'cluster' FROM {} lease WHERE id = 1", link.lease());
     let rows = link.query("reading the lease of", &look, &[])?;
     let cluster: String = rows.first().and_then(|row| row.get(0)).unwrap_or_default();
     if !cluster.is_empty() && cluster != target.cluster {
@@ -120,7 +120,7 @@ pub(crate) fn check(link: &Link, target: &Target) -> Result<(), Error> {
                 "the store belongs to the cluster {cluster:?} (cluster.name), not to {:?}; a cluster that is renamed takes its \
                  store along with UPDATE {} SET cluster = '' while no daemon runs",
                 target.cluster,
-                link.names.lease()
+                link.lease()
             ),
         ));
     }
@@ -151,7 +151,7 @@ fn take_if_free(link: &Link, target: &Target, seen: &str) -> Result<Option<i64>,
          WHERE id = 1 AND until < clock_timestamp() AND ($4 = '' OR cluster IN ('', $4))
              AND clock_timestamp() < $6::text::timestamptz + $2::bigint * interval '1 millisecond' / {STALE}
          RETURNING epoch",
-        link.names.lease()
+        link.lease()
     );
     let ms = i64::try_from(as_ms(target.lease)).unwrap_or(i64::MAX);
     let Target { link: address, cluster, speaks, .. } = target;
