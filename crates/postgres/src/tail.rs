@@ -119,7 +119,7 @@ impl Tail {
 
     /// Where a commit of this many bytes goes. It stays there until [`Tail::appended`], however often it is tried.
     pub(crate) fn slot(&self) -> Slot {
-        let mut index = self.index();
+        let mut index = lock(&self.index);
         let table = match index.on_its_way {
             Some(table) => table,
             None => {
@@ -133,21 +133,9 @@ impl Tail {
 
     /// A commit is durable.
     pub(crate) fn appended(&self, seq: u64, slot: Slot, bytes: u64) {
-        let mut index = self.index();
+        let mut index = lock(&self.index);
         index.on_its_way = None;
         index.add(slot.table, seq, slot.place, bytes);
-    }
-
-    fn index(&self) -> MutexGuard<'_, Index> {
-        self.index.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn rows(&self) -> MutexGuard<'_, Vec<Place>> {
-        self.rows.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn reader(&self) -> MutexGuard<'_, Option<Link>> {
-        self.reader.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Reads stretches of one table. Shows the bytes from the beginning of each span to the end of its stretch, in any
@@ -201,6 +189,10 @@ impl Tail {
         }
         link.batch(TRIMMING, "COMMIT")
     }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The tables of the log that have commits, in order of these: with the first commit of each.
@@ -263,16 +255,16 @@ impl Index {
 
 impl LogTail for Tail {
     fn newest(&self) -> u64 {
-        self.index().newest
+        lock(&self.index).newest
     }
 
     fn bytes_behind(&self, seq: u64) -> u64 {
-        let index = self.index();
+        let index = lock(&self.index);
         index.total - index.total_at(seq).max(index.begins_at())
     }
 
     fn behind_bytes(&self, bytes: u64) -> u64 {
-        let index = self.index();
+        let index = lock(&self.index);
         let marks = index.marks.iter().rev();
         marks.map(|(seq, total)| (*seq, index.total - total)).find(|(_, behind)| *behind >= bytes).map_or(0, |at| at.0)
     }
@@ -292,15 +284,15 @@ impl LogTail for Tail {
                 ControlFlow::Break(())
             }
         });
-        *self.rows() = found;
+        *lock(&self.rows) = found;
         damaged.map_or(flow, Err)
     }
 
     fn fetch(&self, spans: &[Span], into: &mut Vec<u8>) -> Result<(), Error> {
-        let kept = self.reader().take().filter(|link| !link.is_closed());
+        let kept = lock(&self.reader).take().filter(|link| !link.is_closed());
         let link = kept.map_or_else(|| Link::open(&self.target), Ok)?;
         let mut parts: Vec<Option<Vec<u8>>> = vec![None; spans.len()];
-        let stretches = stretches(&self.rows(), spans);
+        let stretches = stretches(&lock(&self.rows), spans);
         for of_a_table in stretches.chunk_by(|one, next| one.table == next.table) {
             self.fetch_stretches(&link, of_a_table, &mut |index, bytes| {
                 if let (Some(span), Some(part)) = (spans.get(index), parts.get_mut(index)) {
@@ -308,7 +300,7 @@ impl LogTail for Tail {
                 }
             })?;
         }
-        *self.reader() = Some(link);
+        *lock(&self.reader) = Some(link);
         for part in parts {
             match part {
                 Some(part) => into.extend_from_slice(&part),
@@ -319,9 +311,9 @@ impl LogTail for Tail {
     }
 
     fn forget(&self, upto: u64) -> Result<(), Error> {
-        drop(self.reader().take()); // a checkpoint ends here
+        drop(lock(&self.reader).take()); // a checkpoint ends here
         let (tables, place) = {
-            let mut index = self.index();
+            let mut index = lock(&self.index);
             (index.superfluous(upto), index.place)
         };
         if tables.is_empty() {
@@ -330,7 +322,7 @@ impl LogTail for Tail {
         let link = Link::open(&self.target)?;
         for table in tables {
             self.truncate(&link, table, upto, place)?;
-            let mut index = self.index();
+            let mut index = lock(&self.index);
             if let Some(held) = index.tables.get_mut(table) {
                 *held = Held::default();
             }
@@ -341,7 +333,7 @@ impl LogTail for Tail {
     }
 
     fn disk_bytes(&self) -> u64 {
-        self.index().tables.iter().map(|held| held.bytes).sum()
+        lock(&self.index).tables.iter().map(|held| held.bytes).sum()
     }
 }
 
