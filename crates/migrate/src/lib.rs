@@ -12,6 +12,7 @@ mod fixture;
 mod import;
 pub mod intake;
 mod transfer;
+mod unusable;
 
 pub use self::configured::Configured;
 pub use self::import::snapshot;
@@ -19,8 +20,3 @@ pub use self::import::snapshot;
 pub use self::import::take_over;
 pub use self::import::{Import, run};
 pub use self::transfer::Bridge;
-
-/// A file that cannot be used, and why.
-fn unusable(file: &std::path::Path, reason: impl std::fmt::Display) -> windlass_daemon::Failure {
-    windlass_daemon::Failure::Source { file: file.to_owned(), reason: reason.to_string() }
-}

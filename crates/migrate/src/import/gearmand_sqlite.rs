@@ -17,7 +17,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::intake::{Importer, Line, Outcome, Source};
-use crate::unusable;
+use crate::unusable::unusable;
 use bytes::Bytes;
 use clap::Args;
 use rusqlite::types::ValueRef;

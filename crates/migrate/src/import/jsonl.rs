@@ -17,7 +17,7 @@ use windlass_session::protocol::Protocol;
 use super::options::{Configure, Options, configured};
 use super::report::{Report, Words};
 use crate::configured::Configured;
-use crate::unusable;
+use crate::unusable::unusable;
 use windlass_operate::Settings;
 
 const HELP: &str = "\

@@ -16,7 +16,7 @@ use windlass_zmtp::curve::{CurveClient, CurvePublicKey, CurveSecretKey};
 use windlass_zmtp::wire::{Command, GREETING_BYTES, Greeting, Header, Metadata, SocketType};
 
 use super::link::{JOB_BYTES_MAX, Link, Trouble, random, within};
-use crate::unusable;
+use crate::unusable::unusable;
 
 /// Bytes by which a frame in a box may be longer than the longest frame.
 const BOX_BYTES_MAX: u64 = 64;

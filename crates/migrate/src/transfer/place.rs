@@ -11,7 +11,7 @@ use windlass_operate::tls::{Identity, Tls};
 use windlass_zmtp::curve::CurvePublicKey;
 
 use super::guard::Login;
-use crate::unusable;
+use crate::unusable::unusable;
 
 /// The protocol in front of `://`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
