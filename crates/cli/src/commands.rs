@@ -92,7 +92,8 @@ fn on(Stored { place, set }: &Stored) -> Result<config::Config, Failure> {
     match url(place) {
         None => Ok(Config { data_dir: place.into(), ..Config::default() }.for_server()),
         Some(url) => {
-            let settings = Settings { set: with_url(set, url), ..Settings::default() };
+            let set = [&set[..], &[format!("postgres.url={url}")]].concat();
+            let settings = Settings { set, ..Settings::default() };
             Ok(resolve(&settings, env::vars_os())?.for_server())
         }
     }
@@ -101,10 +102,6 @@ fn on(Stored { place, set }: &Stored) -> Result<config::Config, Failure> {
 /// The address of a database, which no directory's name looks like.
 fn url(place: &OsStr) -> Option<&str> {
     place.to_str().filter(|text| text.starts_with("postgres://") || text.starts_with("postgresql://"))
-}
-
-fn with_url(set: &[String], url: &str) -> Vec<String> {
-    set.iter().cloned().chain([format!("postgres.url={url}")]).collect()
 }
 
 /// The target's other settings are the source's.
@@ -175,11 +172,7 @@ fn summary(config: &config::Config) -> Result<String, Failure> {
 }
 
 fn print(text: &str) -> Result<(), Failure> {
-    print_bytes(text.as_bytes())
-}
-
-fn print_bytes(bytes: &[u8]) -> Result<(), Failure> {
-    let written = io::stdout().write_all(bytes).and_then(|()| io::stdout().flush());
+    let written = io::stdout().write_all(text.as_bytes()).and_then(|()| io::stdout().flush());
     match written {
         // A reader such as `head` closed the pipe; that is not an error.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),

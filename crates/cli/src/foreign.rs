@@ -1,8 +1,10 @@
-//! The settings of another program: a table of all with their effects, their values on a command line, and the help.
+//! The settings of another program: the tables of all with their effects, their values on a command line, and the help.
 
 /// One setting: an option, a variable, a file or a key.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Item {
+    /// As the other program's help writes it.
+    pub(crate) usage: &'static str,
     /// The dashes of an option.
     pub(crate) dashes: &'static str,
     pub(crate) name: &'static str,
@@ -27,11 +29,39 @@ pub(crate) enum Fate {
     Ours,
 }
 
+/// The tables in a chapter's section about options. The chapter is the only place that has them.
+pub(crate) fn tables(chapter: &'static str) -> Vec<Vec<Item>> {
+    let (_, section) = chapter.split_once("\n## Options\n").unwrap_or_default();
+    let (section, _) = section.split_once("\n## ").unwrap_or((section, ""));
+    let tables = section.split("\n\n").map(|table| table.lines().filter_map(Item::of_row).collect());
+    tables.filter(|table: &Vec<_>| !table.is_empty()).collect()
+}
+
+/// The other program's settings of a table, and those of Windlass behind them.
+pub(crate) fn theirs_and_ours(table: &[Item]) -> (&[Item], &[Item]) {
+    table.split_at(table.partition_point(|item| item.fate != Fate::Ours))
+}
+
 impl Item {
-    /// As the other program's help writes it.
-    pub(crate) fn usage(&self) -> String {
-        let short = self.short.map(|short| format!("-{short}, ")).unwrap_or_default();
-        format!("{short}{}{} {}", self.dashes, self.name, self.argument).trim_end().to_owned()
+    /// A row: its usage, its fate and its words.
+    fn of_row(row: &'static str) -> Option<Self> {
+        let (usage, rest) = row.strip_prefix("| `")?.strip_suffix(" |")?.split_once("` | ")?;
+        let (fate, words) = rest.split_once(" | ")?;
+        let fate = match fate {
+            "mapped" => Fate::Mapped,
+            "ignored" => Fate::Ignored,
+            "refused" => Fate::Refused,
+            "ours" => Fate::Ours,
+            _ => return None,
+        };
+        let (short, long) = match usage.split_once(", ") {
+            Some((short, long)) => (short.chars().nth(1), long),
+            None => (None, usage),
+        };
+        let name = long.trim_start_matches('-');
+        let dashes = long.strip_suffix(name)?;
+        let (name, argument) = if dashes.is_empty() { (name, "") } else { name.split_once(' ').unwrap_or((name, "")) };
+        Some(Self { usage, dashes, name, short, argument, fate, words })
     }
 
     /// The warning about a setting that has no effect.
@@ -48,7 +78,7 @@ impl Item {
             Fate::Ignored => "ignored: ",
             Fate::Refused => "refused: ",
         };
-        let (mut text, mut width) = (format!("  {}", self.usage()), WIDTH);
+        let (mut text, mut width) = (format!("  {}", self.usage), WIDTH);
         for word in format!("{verdict}{}", self.words).split(' ') {
             if width + 1 + word.len() > WIDTH {
                 text += &format!("\n{INDENT}{word}");

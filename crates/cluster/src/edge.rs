@@ -49,7 +49,7 @@ const ASK_MAX: Duration = Duration::from_secs(10);
 const ROOM_STEP: usize = 32 << 10;
 
 /// The way to the leader, and this daemon's clients.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Edge {
     state: Mutex<State>,
     /// The newest commit that is on the leader's disk.
@@ -69,16 +69,7 @@ pub struct Edge {
 impl Edge {
     /// An edge without clients.
     pub fn new(budget: Arc<Budget>) -> Self {
-        Self {
-            state: Mutex::default(),
-            durable: AtomicU64::new(0),
-            failed: AtomicBool::new(false),
-            in_doubt: AtomicBool::new(false),
-            stopping: AtomicBool::new(false),
-            budget,
-            to_send: Notify::new(),
-            replied: Condvar::new(),
-        }
+        Self { budget, ..Self::default() }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

@@ -256,7 +256,7 @@ impl Protocol for Eventmq {
     /// All roles share workers, schedulers and subscribers; identities belong to one role's listeners.
     fn endpoints(&self, daemon: &Daemon) -> Result<Vec<Endpoint>, Error> {
         let (directory, exchange) = (Arc::new(Directory::new((daemon.random)())), Arc::<Exchange>::default());
-        let elsewhere = Arc::new(Elsewhere::new(Arc::clone(&exchange), Arc::clone(&directory)));
+        let elsewhere = Arc::new(Elsewhere { exchange: Arc::clone(&exchange), directory: Arc::clone(&directory) });
         let guarded = self.transport(Role::Router, daemon)?.mechanism.is_guarded();
         let endpoint = |RoleListen { role, name, listen, .. }: RoleListen<'_>| {
             let registry = self.zmtp.registry();

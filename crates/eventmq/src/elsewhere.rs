@@ -31,14 +31,8 @@ pub(crate) enum Kind {
 /// What EventMQ's connections of this daemon share with those of others.
 #[derive(Debug)]
 pub(crate) struct Elsewhere {
-    exchange: Arc<Exchange>,
-    directory: Arc<Directory>,
-}
-
-impl Elsewhere {
-    pub(crate) const fn new(exchange: Arc<Exchange>, directory: Arc<Directory>) -> Self {
-        Self { exchange, directory }
-    }
+    pub(crate) exchange: Arc<Exchange>,
+    pub(crate) directory: Arc<Directory>,
 }
 
 impl Kind {
@@ -102,7 +96,8 @@ mod tests {
 
     /// EventMQ's part of two daemons that send one another everything.
     fn two() -> [Arc<Elsewhere>; 2] {
-        [1, 2].map(|number| Arc::new(Elsewhere::new(Arc::default(), Arc::new(Directory::new(number)))))
+        [1, 2]
+            .map(|number| Arc::new(Elsewhere { exchange: Arc::default(), directory: Arc::new(Directory::new(number)) }))
     }
 
     /// What leaves a daemon.

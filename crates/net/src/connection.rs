@@ -136,7 +136,7 @@ struct Work {
 }
 
 /// What the peer must still take.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Outgoing {
     output: Output,
     /// Bytes written since the connection opened.
@@ -211,14 +211,6 @@ impl Connection {
             was_read: false,
             was_written: false,
         };
-        let outgoing = Outgoing {
-            output: Output::default(),
-            written: 0,
-            hand_outs: HandOuts::default(),
-            ahead: Ahead::new(),
-            deferred: Deferred::default(),
-            left_behind: None,
-        };
         Self {
             id,
             shared,
@@ -235,7 +227,7 @@ impl Connection {
             work: Work { items: VecDeque::new(), is_new: false, visited: Visited::All },
             mailbox,
             mail: Vec::new(),
-            outgoing,
+            outgoing: Outgoing::default(),
             watch: Watch::default(),
         }
     }

@@ -1,8 +1,5 @@
 //! Permissions of a file in the notation of `chmod`: `0660`.
 
-use std::fmt;
-use std::str::FromStr;
-
 use serde::{Deserialize, Serialize};
 
 /// Nine permission bits, written as three octal digits with an optional 0 before them. Empty leaves them to the umask.
@@ -15,38 +12,24 @@ pub struct FileMode(pub Option<u32>);
 #[error("`{0}` is not a file mode, expected three octal digits, as in \"0660\"")]
 pub struct FileModeError(String);
 
-impl FromStr for FileMode {
-    type Err = FileModeError;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let digits = match text.len() {
-            0 => return Ok(Self(None)),
-            4 => text.strip_prefix('0'),
-            _ => Some(text),
-        };
-        let is_octal = |digits: &&str| digits.len() == 3 && digits.bytes().all(|digit| (b'0'..=b'7').contains(&digit));
-        let mode = digits.filter(is_octal).and_then(|digits| u32::from_str_radix(digits, 8).ok());
-        mode.map_or_else(|| Err(FileModeError(text.to_owned())), |mode| Ok(Self(Some(mode))))
-    }
-}
-
-impl fmt::Display for FileMode {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.map_or(Ok(()), |mode| write!(f, "{mode:04o}"))
-    }
-}
-
 impl TryFrom<String> for FileMode {
     type Error = FileModeError;
 
     fn try_from(text: String) -> Result<Self, Self::Error> {
-        text.parse()
+        let digits = match text.len() {
+            0 => return Ok(Self(None)),
+            4 => text.strip_prefix('0'),
+            _ => Some(&*text),
+        };
+        let is_octal = |digits: &&str| digits.len() == 3 && digits.bytes().all(|digit| (b'0'..=b'7').contains(&digit));
+        let mode = digits.filter(is_octal).and_then(|digits| u32::from_str_radix(digits, 8).ok());
+        mode.map_or(Err(FileModeError(text)), |mode| Ok(Self(Some(mode))))
     }
 }
 
 impl From<FileMode> for String {
-    fn from(mode: FileMode) -> Self {
-        mode.to_string()
+    fn from(FileMode(mode): FileMode) -> Self {
+        mode.map(|mode| format!("{mode:04o}")).unwrap_or_default()
     }
 }
 
@@ -59,9 +42,9 @@ mod tests {
         let table = [("", Some("")), ("0660", Some("0660")), ("777", Some("0777")), ("000", Some("0000"))];
         let wrong = ["0", "66", "1660", "00660", "0688", "+66", "rw-rw----", " 660", "0x1"];
         for (text, expected) in table.into_iter().chain(wrong.map(|text| (text, None))) {
-            let parsed: Result<FileMode, _> = text.parse();
-            assert_eq!(parsed.as_ref().ok().map(FileMode::to_string).as_deref(), expected, "{text}");
+            let parsed = FileMode::try_from(text.to_owned());
+            assert_eq!(parsed.ok().map(String::from).as_deref(), expected, "{text}");
         }
-        assert_eq!("0640".parse(), Ok(FileMode(Some(0o640))));
+        assert_eq!(FileMode::try_from("0640".to_owned()), Ok(FileMode(Some(0o640))));
     }
 }

@@ -15,7 +15,7 @@ use crate::early::EarlyRead;
 use crate::lease::{Keeper, Lease};
 use crate::link::Link;
 use crate::log::PostgresLog;
-use crate::names::{Names, refused};
+use crate::names::refused;
 use crate::schema::{self, Storage};
 use crate::table::{PostgresScan, PostgresTable};
 use crate::tail::{Tail, read_rows};
@@ -59,33 +59,33 @@ impl Remote for Database {
 
     fn look(&self) -> Result<State, Error> {
         let target = &self.target()?;
-        let (names, link) = (Names::of(target), Link::open(target)?);
-        if let Some(why) = schema::permission(&link, &names)? {
+        let link = Link::open(target)?;
+        if let Some(why) = schema::permission(&link)? {
             return Err(refused(&target.place, why));
         }
-        let Some(version) = schema::version(&link, &names)? else { return Ok(State::New) };
-        check(&link, &names, target)?;
+        let Some(version) = schema::version(&link)? else { return Ok(State::New) };
+        check(&link, target)?;
         if version == 0 {
             return Ok(State::New);
         }
-        Ok(present_holder(&link, &names)?.map_or(State::Kept, |holder| State::Held(holder.name)))
+        Ok(present_holder(&link)?.map_or(State::Kept, |holder| State::Held(holder.name)))
     }
 
     fn holder(&self) -> Result<Option<Holder>, Error> {
         let target = &self.target()?;
-        let (names, link) = (Names::of(target), Link::open(target)?);
-        match schema::version(&link, &names)? {
-            Some(_) => present_holder(&link, &names),
+        let link = Link::open(target)?;
+        match schema::version(&link)? {
+            Some(_) => present_holder(&link),
             None => Ok(None),
         }
     }
 
     fn open(&self, checkpoints: &CheckpointLimits, limits: Limits, seed: u64) -> Result<Opened, OpenError> {
-        let Taken { target, names, link, lease, keeper, early } = self.take(checkpoints.overflow.as_ref())?;
-        schema::migrate(&link, &names, &lease)?;
+        let Taken { target, link, lease, keeper, early } = self.take(checkpoints.overflow.as_ref())?;
+        schema::migrate(&link, &lease)?;
         let checkpoints = &in_database(checkpoints);
         let tail = Tail::open(&target, Some(&lease), &link, table_bytes(checkpoints))?;
-        let found = early.map(|early| early.finish(&link, &names)).transpose()?.flatten();
+        let found = early.map(|early| early.finish(&link)).transpose()?.flatten();
         if found.is_some() {
             tracing::info!("the store was read before its lease was free");
         }
@@ -99,22 +99,22 @@ impl Remote for Database {
     }
 
     fn fill(&self, engine: &Engine) -> Result<(), OpenError> {
-        let Taken { target, names, link, lease, keeper, .. } = self.take(None)?;
-        if schema::version(&link, &names)?.is_some_and(|version| version != 0) {
+        let Taken { target, link, lease, keeper, .. } = self.take(None)?;
+        if schema::version(&link)?.is_some_and(|version| version != 0) {
             return Err(Error::NotEmpty { place: target.place }.into());
         }
-        schema::migrate(&link, &names, &lease)?;
-        schema::set_version(&link, &names, &lease, schema::FILLING)?;
+        schema::migrate(&link, &lease)?;
+        schema::set_version(&link, &lease, schema::FILLING)?;
         let tail = Tail::open(&target, Some(&lease), &link, table_bytes(&CheckpointLimits::default()))?;
         let mut log = PostgresLog::new(&target, tail, (Arc::clone(&lease), keeper), Link::open(&target)?);
         Journal::new().append_all(engine, |commit| log.append(commit))?;
-        schema::set_version(&link, &names, &lease, schema::VERSION)?;
+        schema::set_version(&link, &lease, schema::VERSION)?;
         Ok(log.close()?)
     }
 
     fn retire(&self) -> Result<(), OpenError> {
-        let Taken { names, link, lease, keeper, .. } = self.take(None)?;
-        schema::set_version(&link, &names, &lease, schema::RETIRED)?;
+        let Taken { link, lease, keeper, .. } = self.take(None)?;
+        schema::set_version(&link, &lease, schema::RETIRED)?;
         drop(keeper);
         Ok(())
     }
@@ -128,9 +128,8 @@ impl Remote for Database {
 
     fn salvage(&self) -> Result<Salvage, Error> {
         let (target, link) = self.at_rest()?;
-        let names = Names::of(&target);
         Salvage::of_parts(&PostgresScan::new(&target), |after, show| {
-            read_rows(&link, &names, after, i64::MAX.unsigned_abs(), &mut |_, _, seq, records| {
+            read_rows(&link, after, i64::MAX.unsigned_abs(), &mut |_, _, seq, records| {
                 show(seq, records);
                 ControlFlow::Continue(())
             })
@@ -141,7 +140,6 @@ impl Remote for Database {
 /// A store whose lease this process has.
 struct Taken {
     target: Target,
-    names: Names,
     link: Link,
     lease: Arc<Lease>,
     keeper: Keeper,
@@ -152,26 +150,25 @@ struct Taken {
 impl Database {
     fn take(&self, overflow: Option<&Overflow>) -> Result<Taken, Error> {
         let target = self.target()?;
-        let names = Names::of(&target);
         let begun = Instant::now();
         let link = Link::open(&target)?;
-        schema::make_lease(&link, &names).map_err(|why| match schema::permission(&link, &names) {
+        schema::make_lease(&link).map_err(|why| match schema::permission(&link) {
             Ok(Some(lacks)) => refused(&target.place, lacks),
             Ok(None) | Err(_) => why,
         })?;
         let (lease, early) = take(&link, (&target, overflow), begun)?;
         let keeper = Keeper::start(&lease, Link::open(&target)?, &target).map_err(|why| failed(&target, why))?;
-        Ok(Taken { target, names, link, lease, keeper, early })
+        Ok(Taken { target, link, lease, keeper, early })
     }
 
     /// A store that can be read and that no daemon has.
     fn at_rest(&self) -> Result<(Target, Link), Error> {
         let target = self.target()?;
-        let (names, link) = (Names::of(&target), Link::open(&target)?);
-        let version = schema::version(&link, &names)?.filter(|version| *version != 0);
+        let link = Link::open(&target)?;
+        let version = schema::version(&link)?.filter(|version| *version != 0);
         let version = version.ok_or_else(|| Error::damaged(&target.place, "there is no data of a daemon in it"))?;
         schema::check(version, &target.place)?;
-        match present_holder(&link, &names)? {
+        match present_holder(&link)? {
             Some(holder) => Err(in_use(&target.place, &holder.name)),
             None => Ok((target, link)),
         }

@@ -11,7 +11,6 @@ use windlass_store::{Error, Found, OpenError, Overflow, Scan, ShowPair, point_ke
 
 use crate::address::Target;
 use crate::link::Link;
-use crate::names::Names;
 use crate::table::PostgresScan;
 use crate::tail::Tail;
 
@@ -49,9 +48,9 @@ impl EarlyRead {
     }
 
     /// Waits for the end of the reading. The caller has the lease. `None`: the store must be read again.
-    pub(crate) fn finish(mut self, link: &Link, names: &Names) -> Result<Option<Found>, Error> {
+    pub(crate) fn finish(mut self, link: &Link) -> Result<Option<Found>, Error> {
         let Some(Ok(Ok(found))) = self.thread.take().map(JoinHandle::join) else { return Ok(None) };
-        let look = format!("SELECT value FROM {} WHERE key = $1", names.pages());
+        let look = format!("SELECT value FROM {} WHERE key = $1", link.pages());
         let rows = link.query("reading the table in", &look, &[&point_key()])?;
         Ok(rows.first().is_some_and(|row| found.is_of(row.get(0))).then_some(found))
     }

@@ -9,7 +9,6 @@ use std::time::{Duration, Instant};
 use windlass_store::Error;
 
 use crate::link::Link;
-use crate::names::Names;
 
 /// How often the holder looks for an answer.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
@@ -45,12 +44,12 @@ impl Stage {
 }
 
 /// The holder offers the store, and waits until a daemon that stands by has read the table, or `is_over`.
-pub(crate) fn offer(link: &Link, names: &Names, epoch: i64, is_over: impl Fn() -> bool) -> Result<(), Error> {
+pub(crate) fn offer(link: &Link, epoch: i64, is_over: impl Fn() -> bool) -> Result<(), Error> {
     const DOING: &str = "offering";
-    let set = format!("UPDATE {} SET hand_over = $2 WHERE id = 1 AND epoch = $1", names.lease());
+    let set = format!("UPDATE {} SET hand_over = $2 WHERE id = 1 AND epoch = $1", link.lease());
     link.execute(DOING, &set, &[&epoch, &(Stage::Offered as i16)])?;
     let begun = Instant::now();
-    let look = format!("SELECT hand_over FROM {} WHERE id = 1", names.lease());
+    let look = format!("SELECT hand_over FROM {} WHERE id = 1", link.lease());
     while !is_over() {
         let rows = link.query(DOING, &look, &[])?;
         let most = match rows.first().map_or(Stage::None, |row| Stage::of(row.get(0))) {
@@ -67,8 +66,8 @@ pub(crate) fn offer(link: &Link, names: &Names, epoch: i64, is_over: impl Fn() -
 }
 
 /// Answers an offer. An offer that is no longer there stays so.
-pub(crate) fn answer(link: &Link, names: &Names, stage: Stage) -> Result<(), Error> {
-    let set = format!("UPDATE {} SET hand_over = $1 WHERE id = 1 AND hand_over BETWEEN 1 AND $1", names.lease());
+pub(crate) fn answer(link: &Link, stage: Stage) -> Result<(), Error> {
+    let set = format!("UPDATE {} SET hand_over = $1 WHERE id = 1 AND hand_over BETWEEN 1 AND $1", link.lease());
     link.execute("answering an offer of", &set, &[&(stage as i16)]).map(drop)
 }
 

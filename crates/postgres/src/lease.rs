@@ -17,7 +17,6 @@ use windlass_store::{Error, Tenure};
 use crate::address::Target;
 use crate::hand_over::{self, Stage};
 use crate::link::Link;
-use crate::names::Names;
 
 /// A lease is renewed so many times in its life, and ends for its holder this part early.
 pub(crate) const PARTS: u32 = 4;
@@ -31,7 +30,6 @@ const GIVE_BACK: Duration = Duration::from_secs(2);
 pub(crate) struct Lease {
     epoch: i64,
     target: Target,
-    names: Names,
     /// Until when the holder may act, in milliseconds since boot.
     until: AtomicU64,
     /// The daemon that has the store now.
@@ -60,9 +58,9 @@ pub(crate) fn as_ms(time: Duration) -> u64 {
 
 impl Lease {
     /// A lease that this process has taken. `until`: in milliseconds since boot.
-    pub(crate) fn new(epoch: i64, target: Target, names: Names, until: u64) -> Self {
+    pub(crate) fn new(epoch: i64, target: Target, until: u64) -> Self {
         let (successor, stop, changed) = (OnceLock::new(), AtomicBool::new(false), (Mutex::new(()), Condvar::new()));
-        Self { epoch, target, names, until: AtomicU64::new(until), successor, stop, changed }
+        Self { epoch, target, until: AtomicU64::new(until), successor, stop, changed }
     }
 
     /// The epoch that this process writes under.
@@ -89,7 +87,7 @@ impl Lease {
 
     /// The epoch has changed: reads the name of the daemon that has the store now. Returns the error for the caller.
     pub(crate) fn find_successor(&self, link: &Link) -> Error {
-        let found = Row::read(link, &self.names).ok().flatten().map(|row| row.holder);
+        let found = Row::read(link).ok().flatten().map(|row| row.holder);
         let named = found.filter(|holder| !holder.is_empty()).unwrap_or_else(|| "another daemon".to_owned());
         let holder = self.successor.get_or_init(|| named).clone();
         self.until.store(0, Ordering::Release);
@@ -109,7 +107,7 @@ impl Lease {
     }
 
     fn lock_row(&self, link: &Link, doing: &'static str, strength: &str) -> Result<(), Error> {
-        let lease = self.names.lease();
+        let lease = link.lease();
         let lock = format!("SELECT epoch FROM {lease} WHERE id = 1 AND epoch = $1 FOR {strength}");
         let is_gone = link.query(doing, &lock, &[&self.epoch])?.is_empty();
         if is_gone { Err(self.find_successor(link)) } else { Ok(()) }
@@ -119,7 +117,7 @@ impl Lease {
         let sent = since_boot_ms();
         let set = format!(
             "UPDATE {} SET until = clock_timestamp() + $2::bigint * interval '1 millisecond' WHERE id = 1 AND epoch = $1",
-            self.names.lease()
+            link.lease()
         );
         let ms = i64::try_from(as_ms(lease)).unwrap_or(i64::MAX);
         if link.execute("renewing the lease of", &set, &[&self.epoch, &ms])? != 1 {
@@ -134,7 +132,7 @@ impl Lease {
         self.until.store(0, Ordering::Release);
         let set = format!(
             "UPDATE {} SET until = '2000-01-01 00:00:00Z', holder = '', link = '' WHERE id = 1 AND epoch = $1",
-            self.names.lease()
+            link.lease()
         );
         link.execute("giving back the lease of", &set, &[&self.epoch]).map(drop)
     }
@@ -168,10 +166,10 @@ pub(crate) struct Row {
 }
 
 impl Row {
-    pub(crate) fn read(link: &Link, names: &Names) -> Result<Option<Self>, Error> {
+    pub(crate) fn read(link: &Link) -> Result<Option<Self>, Error> {
         let look = format!(
             "SELECT holder, until::text, hand_over, clock_timestamp()::text FROM {} WHERE id = 1",
-            names.lease()
+            link.lease()
         );
         let rows = link.query("reading the lease of", &look, &[])?;
         let of = |row: &tokio_postgres::Row| {
@@ -209,7 +207,7 @@ impl Tenure for Lease {
 
     fn hand_over(&self) {
         let offered = Link::open(&self.target)
-            .and_then(|link| hand_over::offer(&link, &self.names, self.epoch, || self.is_over() || !self.holds()));
+            .and_then(|link| hand_over::offer(&link, self.epoch, || self.is_over() || !self.holds()));
         if let Err(error) = offered {
             tracing::warn!(%error, "the store was not offered to others: they read it when it is free");
         }

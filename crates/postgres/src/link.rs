@@ -33,6 +33,8 @@ pub(crate) struct Link {
     runtime: Option<Runtime>,
     client: Client,
     place: String,
+    /// The schema with the store's tables.
+    pub(crate) schema: String,
 }
 
 /// Rows as they come.
@@ -68,7 +70,7 @@ impl Link {
                 return Err(failed(in_words(&why)));
             }
         };
-        let link = Self { runtime: Some(runtime), client, place };
+        let link = Self { runtime: Some(runtime), client, place, schema: target.schema.clone() };
         link.batch("connecting to", SESSION)?;
         Ok(link)
     }

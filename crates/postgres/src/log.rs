@@ -9,7 +9,6 @@ use windlass_store::{Commit, Error, Log, LogTail, Tenure as _};
 use crate::address::Target;
 use crate::lease::{Keeper, Lease};
 use crate::link::{Link, has_code, is_conflict};
-use crate::names::Names;
 use crate::schema::LOG_TABLES;
 use crate::tail::{Slot, Tail, checksum, signed};
 
@@ -20,7 +19,6 @@ const WRITING: &str = "writing to the log in";
 /// Takes commits.
 pub(crate) struct PostgresLog {
     target: Target,
-    names: Names,
     lease: Arc<Lease>,
     tail: Arc<Tail>,
     link: Option<Link>,
@@ -35,7 +33,6 @@ impl PostgresLog {
     pub(crate) fn new(target: &Target, tail: Arc<Tail>, (lease, keeper): (Arc<Lease>, Keeper), link: Link) -> Self {
         Self {
             target: target.clone(),
-            names: Names::of(target),
             lease,
             tail,
             link: Some(link),
@@ -78,7 +75,7 @@ impl PostgresLog {
     fn is_there(&self, seq: u64, table: usize, sum: i64) -> Result<bool, Error> {
         let link = self.link.as_ref().ok_or(Error::Closed)?;
         self.lease.settle(link, WRITING)?;
-        let look = format!("SELECT 1 FROM {} WHERE seq = $1 AND epoch = $2 AND checksum = $3", self.names.log(table));
+        let look = format!("SELECT 1 FROM {} WHERE seq = $1 AND epoch = $2 AND checksum = $3", link.log(table));
         Ok(!link.query(WRITING, &look, &[&signed(seq), &self.lease.epoch(), &sum])?.is_empty())
     }
 
@@ -88,8 +85,8 @@ impl PostgresLog {
         if let Some(prepared) = prepared {
             return Ok(prepared.clone());
         }
-        let (lease, log) = (self.names.lease(), self.names.log(table));
         let link = self.link.as_ref().ok_or(Error::Closed)?;
+        let (lease, log) = (link.lease(), link.log(table));
         let insert = link.prepare(
             WRITING,
             &format!(

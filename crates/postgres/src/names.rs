@@ -2,24 +2,10 @@
 
 use windlass_store::Error;
 
-use crate::address::Target;
+use crate::link::Link;
 
 /// The names of the tables, as statements need them.
-#[derive(Clone, Debug)]
-pub(crate) struct Names {
-    schema: String,
-}
-
-impl Names {
-    pub(crate) fn of(target: &Target) -> Self {
-        Self { schema: target.schema.clone() }
-    }
-
-    /// The schema itself.
-    pub(crate) fn schema(&self) -> &str {
-        &self.schema
-    }
-
+impl Link {
     pub(crate) fn lease(&self) -> String {
         self.table("lease")
     }

@@ -12,7 +12,6 @@ use windlass_store::{Error, new_table};
 
 use crate::lease::Lease;
 use crate::link::{Link, has_code};
-use crate::names::Names;
 
 /// The present version. 0 is a store that has only its lease.
 pub(crate) const VERSION: i32 = 1;
@@ -26,9 +25,9 @@ pub(crate) const RETIRED: i32 = -2;
 pub(crate) const LOG_TABLES: usize = 8;
 
 /// The version of the tables; `None`: there is not even a lease.
-pub(crate) fn version(link: &Link, names: &Names) -> Result<Option<i32>, Error> {
+pub(crate) fn version(link: &Link) -> Result<Option<i32>, Error> {
     const DOING: &str = "reading the version of";
-    match link.try_query(&format!("SELECT version FROM {} WHERE id = 1", names.lease()), &[]) {
+    match link.try_query(&format!("SELECT version FROM {} WHERE id = 1", link.lease()), &[]) {
         Ok(rows) => Ok(rows.first().map(|row| row.get(0))),
         Err(why) if has_code(&why, &SqlState::UNDEFINED_TABLE) || has_code(&why, &SqlState::INVALID_SCHEMA_NAME) => {
             Ok(None)
@@ -38,12 +37,12 @@ pub(crate) fn version(link: &Link, names: &Names) -> Result<Option<i32>, Error> 
 }
 
 /// Makes the lease's table, with a lease that is free, if it does not exist.
-pub(crate) fn make_lease(link: &Link, names: &Names) -> Result<(), Error> {
+pub(crate) fn make_lease(link: &Link) -> Result<(), Error> {
     const DOING: &str = "making the lease in";
-    if version(link, names)?.is_some() {
-        return add_columns(link, names);
+    if version(link)?.is_some() {
+        return add_columns(link);
     }
-    let (schema, lease) = (names.schema(), names.lease());
+    let (schema, lease) = (&link.schema, link.lease());
     // Two daemons may do this at the same time: one of them fails, and finds it made.
     let made = link.try_batch(&format!(
         "CREATE SCHEMA IF NOT EXISTS \"{schema}\";
@@ -54,7 +53,7 @@ pub(crate) fn make_lease(link: &Link, names: &Names) -> Result<(), Error> {
          INSERT INTO {lease} VALUES (1, 0, 0, '', '2000-01-01 00:00:00Z', 0) ON CONFLICT DO NOTHING"
     ));
     match made {
-        Err(why) if version(link, names)?.is_none() => Err(link.error(DOING, &why)),
+        Err(why) if version(link)?.is_none() => Err(link.error(DOING, &why)),
         Ok(()) | Err(_) => Ok(()),
     }
 }
@@ -64,8 +63,8 @@ const ADDED: &str = "link text NOT NULL DEFAULT '', hand_over smallint NOT NULL 
                      cluster text NOT NULL DEFAULT '', link_version bigint NOT NULL DEFAULT 0";
 
 /// Adds the columns that the lease of an earlier version does not have.
-fn add_columns(link: &Link, names: &Names) -> Result<(), Error> {
-    let lease = names.lease();
+fn add_columns(link: &Link) -> Result<(), Error> {
+    let lease = link.lease();
     match link.try_query(&format!("SELECT link, hand_over, cluster, link_version FROM {lease} WHERE id = 1"), &[]) {
         Ok(_) => Ok(()),
         Err(why) if has_code(&why, &SqlState::UNDEFINED_COLUMN) => {
@@ -78,9 +77,9 @@ fn add_columns(link: &Link, names: &Names) -> Result<(), Error> {
 }
 
 /// Why the user cannot make or change the tables; `None`: it can. Changes nothing.
-pub(crate) fn permission(link: &Link, names: &Names) -> Result<Option<String>, Error> {
+pub(crate) fn permission(link: &Link) -> Result<Option<String>, Error> {
     const DOING: &str = "reading the privileges in";
-    let schema = names.schema();
+    let schema = &link.schema;
     let look = "SELECT current_user::text, current_database()::text,
                     (SELECT oid FROM pg_namespace WHERE nspname = $1) IS NOT NULL,
                     has_database_privilege(current_database(), 'CREATE'),
@@ -109,21 +108,21 @@ pub(crate) fn permission(link: &Link, names: &Names) -> Result<Option<String>, E
 }
 
 /// Brings the tables to the present version, under the lease.
-pub(crate) fn migrate(link: &Link, names: &Names, lease: &Lease) -> Result<(), Error> {
+pub(crate) fn migrate(link: &Link, lease: &Lease) -> Result<(), Error> {
     const DOING: &str = "making the tables of";
-    let found = version(link, names)?.unwrap_or(0);
+    let found = version(link)?.unwrap_or(0);
     if found != 0 {
         return check(found, lease.place());
     }
     let storage = Storage::of(link);
     link.batch(DOING, "BEGIN")?;
     for number in 0..LOG_TABLES {
-        link.batch(DOING, &log_table(&names.log(number), storage))?;
+        link.batch(DOING, &log_table(&link.log(number), storage))?;
     }
-    link.batch(DOING, &pages_table(&names.pages(), storage))?;
+    link.batch(DOING, &pages_table(&link.pages(), storage))?;
     let (key, value) = new_table();
-    link.execute(DOING, &format!("INSERT INTO {} VALUES ($1, $2)", names.pages()), &[&key, &value])?;
-    set_version(link, names, lease, VERSION)?;
+    link.execute(DOING, &format!("INSERT INTO {} VALUES ($1, $2)", link.pages()), &[&key, &value])?;
+    set_version(link, lease, VERSION)?;
     link.batch(DOING, "COMMIT")
 }
 
@@ -139,8 +138,8 @@ pub(crate) fn check(version: i32, place: &str) -> Result<(), Error> {
 }
 
 /// Records what the tables are: of this version, being filled, or retired.
-pub(crate) fn set_version(link: &Link, names: &Names, lease: &Lease, version: i32) -> Result<(), Error> {
-    let set = format!("UPDATE {} SET version = $2 WHERE id = 1 AND epoch = $1", names.lease());
+pub(crate) fn set_version(link: &Link, lease: &Lease, version: i32) -> Result<(), Error> {
+    let set = format!("UPDATE {} SET version = $2 WHERE id = 1 AND epoch = $1", link.lease());
     match link.execute("making the tables of", &set, &[&lease.epoch(), &version])? {
         1 => Ok(()),
         _ => Err(lease.find_successor(link)),

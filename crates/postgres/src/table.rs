@@ -11,7 +11,6 @@ use windlass_store::{Error, Scan, ShowPair, Table, point_key};
 use crate::address::Target;
 use crate::lease::Lease;
 use crate::link::Link;
-use crate::names::Names;
 use crate::schema::{Storage, pages_table};
 
 /// Bytes of values that are written together.
@@ -27,7 +26,6 @@ const WRITING: &str = "writing to the table in";
 /// A table in PostgreSQL.
 pub(crate) struct PostgresTable {
     target: Target,
-    names: Names,
     lease: Arc<Lease>,
     storage: Storage,
     /// The transaction of the present checkpoint.
@@ -48,7 +46,6 @@ impl PostgresTable {
     pub(crate) fn new(target: &Target, lease: &Arc<Lease>, storage: Storage) -> Self {
         let mut table = Self {
             target: target.clone(),
-            names: Names::of(target),
             lease: Arc::clone(lease),
             storage,
             link: None,
@@ -63,19 +60,15 @@ impl PostgresTable {
         table
     }
 
-    /// The link of the present transaction, which it begins if there is none.
-    fn begin(&mut self) -> Result<&Link, Error> {
+    /// The link of the present transaction, which it begins if there is none, and the table that is written to.
+    fn begin(&mut self) -> Result<(&Link, String), Error> {
         if self.link.is_none() {
             let link = Link::open(&self.target)?;
             link.batch(WRITING, "BEGIN")?;
             self.link = Some(link);
         }
-        self.link.as_ref().ok_or(Error::Closed)
-    }
-
-    /// The table that is written to.
-    fn name(&self) -> String {
-        if self.building { self.names.building() } else { self.names.pages() }
+        let link = self.link.as_ref().ok_or(Error::Closed)?;
+        Ok((link, if self.building { link.building() } else { link.pages() }))
     }
 
     /// Writes the waiting values.
@@ -95,8 +88,7 @@ impl PostgresTable {
                 None => gone.push(key),
             }
         }
-        let name = self.name();
-        let link = self.begin()?;
+        let (link, name) = self.begin()?;
         if !gone.is_empty() {
             link.execute(WRITING, &format!("DELETE FROM {name} WHERE key = ANY($1)"), &[&gone])?;
         }
@@ -138,16 +130,15 @@ impl PostgresTable {
     fn point_of(&self) -> Result<Option<Vec<u8>>, Error> {
         let link = Link::open(&self.target)?;
         self.lease.settle(&link, READING)?;
-        let look = format!("SELECT value FROM {} WHERE key = $1", self.names.pages());
+        let look = format!("SELECT value FROM {} WHERE key = $1", link.pages());
         Ok(link.query(READING, &look, &[&point_key()])?.first().map(|row| row.get(0)))
     }
 
     /// Learns how large the table is. A database that does not answer leaves it as it was.
     fn measure(&mut self) {
-        let pages = self.names.pages();
         let measured = Link::open(&self.target).and_then(|link| {
             let look = "SELECT pg_total_relation_size($1::text::regclass)";
-            Ok(link.query(READING, look, &[&pages])?.first().map(|row| row.get::<_, i64>(0)))
+            Ok(link.query(READING, look, &[&link.pages()])?.first().map(|row| row.get::<_, i64>(0)))
         });
         if let Ok(Some(bytes)) = measured {
             self.disk_bytes = u64::try_from(bytes).unwrap_or_default();
@@ -172,18 +163,20 @@ impl Table for PostgresTable {
         self.link = None;
         (self.waiting, self.waiting_bytes, self.point) = (BTreeMap::new(), 0, None);
         self.building = true;
-        let make = pages_table(&self.names.building(), self.storage);
-        self.begin()?.batch(WRITING, &make)
+        let storage = self.storage;
+        let (link, name) = self.begin()?;
+        link.batch(WRITING, &pages_table(&name, storage))
     }
 
     fn end_anew(&mut self) -> Result<(), Error> {
         self.flush()?;
-        let (pages, building) = (self.names.pages(), self.names.building());
+        let (link, _) = self.begin()?;
+        let (pages, building) = (link.pages(), link.building());
         let replace = format!(
             "SET LOCAL lock_timeout = '{LOCK_TIMEOUT}'; DROP TABLE {pages}; ALTER TABLE {building} RENAME TO pages;
              ALTER INDEX {building}_pkey RENAME TO pages_pkey"
         );
-        self.begin()?.batch(WRITING, &replace)?;
+        link.batch(WRITING, &replace)?;
         self.commit()?;
         (self.building, self.abandoned) = (false, false);
         self.measure();
@@ -200,8 +193,9 @@ impl Table for PostgresTable {
         if let Some(value) = self.waiting.get(key) {
             return Ok(value.clone());
         }
-        let look = format!("SELECT value FROM {} WHERE key = $1", self.name());
-        Ok(self.begin()?.query(READING, &look, &[&key])?.first().map(|row| row.get(0)))
+        let (link, name) = self.begin()?;
+        let look = format!("SELECT value FROM {name} WHERE key = $1");
+        Ok(link.query(READING, &look, &[&key])?.first().map(|row| row.get(0)))
     }
 
     fn set(&mut self, key: &[u8], value: &[u8]) -> Result<(), Error> {
@@ -236,14 +230,11 @@ impl Table for PostgresTable {
 }
 
 /// The pages as they are.
-pub(crate) struct PostgresScan {
-    target: Target,
-    names: Names,
-}
+pub(crate) struct PostgresScan(Target);
 
 impl PostgresScan {
     pub(crate) fn new(target: &Target) -> Self {
-        Self { target: target.clone(), names: Names::of(target) }
+        Self(target.clone())
     }
 }
 
@@ -252,8 +243,8 @@ impl Scan for PostgresScan {
         if candidate > 0 {
             return Ok(false);
         }
-        let link = Link::open(&self.target)?;
-        let select = format!("SELECT key, value FROM {} ORDER BY key", self.names.pages());
+        let link = Link::open(&self.0)?;
+        let select = format!("SELECT key, value FROM {} ORDER BY key", link.pages());
         let mut rows = link.rows(READING, &select, &[])?;
         while let Some(row) = rows.next(READING)? {
             if let ControlFlow::Break(()) = each(row.get(0), row.get(1)) {

@@ -11,7 +11,6 @@ use windlass_store::{Entry, Error, LogTail, Position, Span};
 use crate::address::Target;
 use crate::lease::Lease;
 use crate::link::Link;
-use crate::names::Names;
 use crate::schema::LOG_TABLES;
 
 /// The bytes of the log are known to this many.
@@ -28,7 +27,6 @@ pub(crate) struct Tail {
     target: Target,
     /// `None`: the log is only read.
     lease: Option<Arc<Lease>>,
-    names: Names,
     /// A table of the log gets no more commits when it has this many bytes.
     table_bytes: u64,
     index: Mutex<Index>,
@@ -103,12 +101,11 @@ impl Tail {
         link: &Link,
         table_bytes: u64,
     ) -> Result<Arc<Self>, Error> {
-        let (target, names) = (target.clone(), Names::of(target));
         let mut index = Index::default();
-        let place = link.query(READING, &format!("SELECT place FROM {} WHERE id = 1", names.lease()), &[])?;
+        let place = link.query(READING, &format!("SELECT place FROM {} WHERE id = 1", link.lease()), &[])?;
         index.place = place.first().map(|row| unsigned(row.get(0))).unwrap_or_default();
-        for (_, table) in in_order(link, &names)? {
-            let list = format!("SELECT seq, place, octet_length(records) FROM {} ORDER BY seq", names.log(table));
+        for (_, table) in in_order(link)? {
+            let list = format!("SELECT seq, place, octet_length(records) FROM {} ORDER BY seq", link.log(table));
             let mut rows = link.rows(READING, &list, &[])?;
             while let Some(row) = rows.next(READING)? {
                 let (seq, place, len): (i64, i64, i32) = (row.get(0), row.get(1), row.get(2));
@@ -117,12 +114,12 @@ impl Tail {
             index.current = table;
         }
         let (index, rows, reader) = (Mutex::new(index), Mutex::default(), Mutex::default());
-        Ok(Arc::new(Self { target, lease: lease.cloned(), names, table_bytes, index, rows, reader }))
+        Ok(Arc::new(Self { target: target.clone(), lease: lease.cloned(), table_bytes, index, rows, reader }))
     }
 
     /// Where a commit of this many bytes goes. It stays there until [`Tail::appended`], however often it is tried.
     pub(crate) fn slot(&self) -> Slot {
-        let mut index = self.index();
+        let mut index = lock(&self.index);
         let table = match index.on_its_way {
             Some(table) => table,
             None => {
@@ -136,21 +133,9 @@ impl Tail {
 
     /// A commit is durable.
     pub(crate) fn appended(&self, seq: u64, slot: Slot, bytes: u64) {
-        let mut index = self.index();
+        let mut index = lock(&self.index);
         index.on_its_way = None;
         index.add(slot.table, seq, slot.place, bytes);
-    }
-
-    fn index(&self) -> MutexGuard<'_, Index> {
-        self.index.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn rows(&self) -> MutexGuard<'_, Vec<Place>> {
-        self.rows.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn reader(&self) -> MutexGuard<'_, Option<Link>> {
-        self.reader.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Reads stretches of one table. Shows the bytes from the beginning of each span to the end of its stretch, in any
@@ -172,7 +157,7 @@ impl Tail {
             "SELECT wanted.i, substring(log.records FROM wanted.at::int FOR wanted.len::int)
              FROM unnest($1::bigint[], $2::bigint[], $3::bigint[]) WITH ORDINALITY AS wanted (seq, at, len, i)
              JOIN {} log ON log.seq = wanted.seq",
-            self.names.log(table)
+            link.log(table)
         );
         let mut rows = link.rows(READING, &select, &[&seqs, &offsets, &lens])?;
         while let Some(row) = rows.next(READING)? {
@@ -188,7 +173,7 @@ impl Tail {
 
     /// Truncates a table whose commits are all up to this one.
     fn truncate(&self, link: &Link, table: usize, upto: u64, place: u64) -> Result<(), Error> {
-        let (lease, name) = (self.lease.as_ref().ok_or(Error::Closed)?, self.names.log(table));
+        let (lease, name) = (self.lease.as_ref().ok_or(Error::Closed)?, link.log(table));
         link.batch(TRIMMING, &format!("BEGIN; SET LOCAL lock_timeout = '{LOCK_TIMEOUT}'"))?;
         link.batch(TRIMMING, &format!("LOCK TABLE {name} IN ACCESS EXCLUSIVE MODE"))?;
         let last = link.query(TRIMMING, &format!("SELECT max(seq) FROM {name}"), &[])?;
@@ -198,7 +183,7 @@ impl Tail {
         }
         link.batch(TRIMMING, &format!("TRUNCATE {name}"))?;
         // Last, so that renewals of the lease wait for nothing of the above. Places are never used again.
-        let set = format!("UPDATE {} SET place = GREATEST(place, $2) WHERE id = 1 AND epoch = $1", self.names.lease());
+        let set = format!("UPDATE {} SET place = GREATEST(place, $2) WHERE id = 1 AND epoch = $1", link.lease());
         if link.execute(TRIMMING, &set, &[&lease.epoch(), &signed(place)])? != 1 {
             return Err(lease.find_successor(link));
         }
@@ -206,11 +191,15 @@ impl Tail {
     }
 }
 
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// The tables of the log that have commits, in order of these: with the first commit of each.
-pub(crate) fn in_order(link: &Link, names: &Names) -> Result<Vec<(u64, usize)>, Error> {
+pub(crate) fn in_order(link: &Link) -> Result<Vec<(u64, usize)>, Error> {
     let mut tables = Vec::new();
     for table in 0..LOG_TABLES {
-        let first = link.query(READING, &format!("SELECT min(seq) FROM {}", names.log(table)), &[])?;
+        let first = link.query(READING, &format!("SELECT min(seq) FROM {}", link.log(table)), &[])?;
         let first: Option<i64> = first.first().and_then(|row| row.get(0));
         tables.extend(first.map(|first| (unsigned(first), table)));
     }
@@ -266,16 +255,16 @@ impl Index {
 
 impl LogTail for Tail {
     fn newest(&self) -> u64 {
-        self.index().newest
+        lock(&self.index).newest
     }
 
     fn bytes_behind(&self, seq: u64) -> u64 {
-        let index = self.index();
+        let index = lock(&self.index);
         index.total - index.total_at(seq).max(index.begins_at())
     }
 
     fn behind_bytes(&self, bytes: u64) -> u64 {
-        let index = self.index();
+        let index = lock(&self.index);
         let marks = index.marks.iter().rev();
         marks.map(|(seq, total)| (*seq, index.total - total)).find(|(_, behind)| *behind >= bytes).map_or(0, |at| at.0)
     }
@@ -285,7 +274,7 @@ impl LogTail for Tail {
         let link = Link::open(&self.target)?;
         let mut found = Vec::new();
         let mut damaged = None;
-        let flow = read_rows(&link, &self.names, after, newest, &mut |table, place, seq, records| match records {
+        let flow = read_rows(&link, after, newest, &mut |table, place, seq, records| match records {
             Ok(records) => {
                 found.push(Place { place: place.0, seq, table });
                 each(&Entry { seq, place, records })
@@ -295,15 +284,15 @@ impl LogTail for Tail {
                 ControlFlow::Break(())
             }
         });
-        *self.rows() = found;
+        *lock(&self.rows) = found;
         damaged.map_or(flow, Err)
     }
 
     fn fetch(&self, spans: &[Span], into: &mut Vec<u8>) -> Result<(), Error> {
-        let kept = self.reader().take().filter(|link| !link.is_closed());
+        let kept = lock(&self.reader).take().filter(|link| !link.is_closed());
         let link = kept.map_or_else(|| Link::open(&self.target), Ok)?;
         let mut parts: Vec<Option<Vec<u8>>> = vec![None; spans.len()];
-        let stretches = stretches(&self.rows(), spans);
+        let stretches = stretches(&lock(&self.rows), spans);
         for of_a_table in stretches.chunk_by(|one, next| one.table == next.table) {
             self.fetch_stretches(&link, of_a_table, &mut |index, bytes| {
                 if let (Some(span), Some(part)) = (spans.get(index), parts.get_mut(index)) {
@@ -311,7 +300,7 @@ impl LogTail for Tail {
                 }
             })?;
         }
-        *self.reader() = Some(link);
+        *lock(&self.reader) = Some(link);
         for part in parts {
             match part {
                 Some(part) => into.extend_from_slice(&part),
@@ -322,9 +311,9 @@ impl LogTail for Tail {
     }
 
     fn forget(&self, upto: u64) -> Result<(), Error> {
-        drop(self.reader().take()); // a checkpoint ends here
+        drop(lock(&self.reader).take()); // a checkpoint ends here
         let (tables, place) = {
-            let mut index = self.index();
+            let mut index = lock(&self.index);
             (index.superfluous(upto), index.place)
         };
         if tables.is_empty() {
@@ -333,7 +322,7 @@ impl LogTail for Tail {
         let link = Link::open(&self.target)?;
         for table in tables {
             self.truncate(&link, table, upto, place)?;
-            let mut index = self.index();
+            let mut index = lock(&self.index);
             if let Some(held) = index.tables.get_mut(table) {
                 *held = Held::default();
             }
@@ -344,7 +333,7 @@ impl LogTail for Tail {
     }
 
     fn disk_bytes(&self) -> u64 {
-        self.index().tables.iter().map(|held| held.bytes).sum()
+        lock(&self.index).tables.iter().map(|held| held.bytes).sum()
     }
 }
 
@@ -352,15 +341,9 @@ impl LogTail for Tail {
 pub(crate) type ShowRow<'a> = dyn FnMut(usize, Position, u64, Result<&[u8], String>) -> ControlFlow<()> + 'a;
 
 /// Shows the commits after `after` up to `newest` in order, until `each` breaks.
-pub(crate) fn read_rows(
-    link: &Link,
-    names: &Names,
-    after: u64,
-    newest: u64,
-    each: &mut ShowRow<'_>,
-) -> Result<(), Error> {
-    for (_, table) in in_order(link, names)? {
-        let name = names.log(table);
+pub(crate) fn read_rows(link: &Link, after: u64, newest: u64, each: &mut ShowRow<'_>) -> Result<(), Error> {
+    for (_, table) in in_order(link)? {
+        let name = link.log(table);
         let select =
             format!("SELECT seq, place, checksum, records FROM {name} WHERE seq > $1 AND seq <= $2 ORDER BY seq");
         let mut rows = link.rows(READING, &select, &[&signed(after), &signed(newest)])?;

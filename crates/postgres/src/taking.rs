@@ -11,7 +11,7 @@ use crate::early::EarlyRead;
 use crate::hand_over::{self, Stage};
 use crate::lease::{Lease, PARTS, Row, as_ms, own_part, since_boot_ms};
 use crate::link::Link;
-use crate::names::{Names, refused};
+use crate::names::refused;
 
 /// After so many renewals that did not come, the table is read early.
 const MISSED: u32 = 2;
@@ -33,24 +33,22 @@ pub(crate) fn take(
     (target, overflow): (&Target, Option<&Overflow>),
     begun: Instant,
 ) -> Result<(Arc<Lease>, Option<EarlyRead>), Error> {
-    let names = Names::of(target);
     let mut early = None;
     let (mut first, began) = (None, Instant::now());
-    check(link, &names, target)?;
+    check(link, target)?;
     // The database may have stood still: its holder gets the time to renew the lease.
     let is_slow = begun.elapsed() > target.lease / STALE;
     let head_start = if is_slow { target.lease } else { Duration::ZERO };
     loop {
         let sent = since_boot_ms();
-        let found = Row::read(link, &names)?;
+        let found = Row::read(link)?;
         let Row { holder, until, stage, now } =
             found.ok_or_else(|| Error::damaged(&target.place, "the row of its lease is missing"))?;
         let is_late = || since_boot_ms().saturating_sub(sent) > as_ms(target.lease / STALE);
-        let taken =
-            if is_late() || began.elapsed() < head_start { None } else { take_if_free(link, &names, target, &now)? };
+        let taken = if is_late() || began.elapsed() < head_start { None } else { take_if_free(link, target, &now)? };
         if let Some(epoch) = taken {
             let until = sent.saturating_add(own_part(target.lease));
-            return Ok((Arc::new(Lease::new(epoch, target.clone(), names, until)), early));
+            return Ok((Arc::new(Lease::new(epoch, target.clone(), until)), early));
         }
         if is_late() {
             let (doing, place) = ("taking the lease of", target.place.clone());
@@ -65,7 +63,7 @@ pub(crate) fn take(
             let early = early.get_or_insert_with(|| EarlyRead::begin(target, overflow));
             let at = if early.is_finished() { Stage::Ready } else { Stage::Reading };
             if (Stage::Offered..at).contains(&stage) {
-                hand_over::answer(link, &names, at)?;
+                hand_over::answer(link, at)?;
             }
         }
         thread::sleep(LOOK_EVERY);
@@ -85,12 +83,12 @@ fn holder(address: &str) -> String {
 }
 
 /// The holder of the lease; `None`: it is free.
-pub(crate) fn present_holder(link: &Link, names: &Names) -> Result<Option<Holder>, Error> {
+pub(crate) fn present_holder(link: &Link) -> Result<Option<Holder>, Error> {
     // The lease of an earlier version has fewer columns: as JSON, those that are missing are null.
     let look = format!(
         "SELECT holder, link, epoch, (to_jsonb(lease) ->> 'link_version')::bigint FROM {} lease
          WHERE id = 1 AND until >= clock_timestamp()",
-        names.lease()
+        link.lease()
     );
     let rows = link.query("reading the lease of", &look, &[])?;
     Ok(rows.first().map(|row| {
@@ -108,11 +106,11 @@ fn speaks(number: i64, epoch: i64) -> Option<u8> {
 
 /// Refuses a store that belongs to another cluster, or whose holder speaks no version of the links that this program
 /// speaks.
-pub(crate) fn check(link: &Link, names: &Names, target: &Target) -> Result<(), Error> {
+pub(crate) fn check(link: &Link, target: &Target) -> Result<(), Error> {
     if target.cluster.is_empty() {
         return Ok(());
     }
-    let look = format!("SELECT to_jsonb(lease) ->> 'cluster' FROM {} lease WHERE id = 1", names.lease());
+    let look = format!("SELECT to_jsonb(lease) ->> 'cluster' FROM {} lease WHERE id = 1", link.lease());
     let rows = link.query("reading the lease of", &look, &[])?;
     let cluster: String = rows.first().and_then(|row| row.get(0)).unwrap_or_default();
     if !cluster.is_empty() && cluster != target.cluster {
@@ -122,11 +120,11 @@ pub(crate) fn check(link: &Link, names: &Names, target: &Target) -> Result<(), E
                 "the store belongs to the cluster {cluster:?} (cluster.name), not to {:?}; a cluster that is renamed takes its \
                  store along with UPDATE {} SET cluster = '' while no daemon runs",
                 target.cluster,
-                names.lease()
+                link.lease()
             ),
         ));
     }
-    let Some(Holder { name, speaks: Some(speaks), .. }) = present_holder(link, names)? else { return Ok(()) };
+    let Some(Holder { name, speaks: Some(speaks), .. }) = present_holder(link)? else { return Ok(()) };
     if speaks.abs_diff(target.speaks) <= 1 {
         return Ok(());
     }
@@ -145,7 +143,7 @@ pub(crate) fn in_use(place: &str, holder: &str) -> Error {
 }
 
 /// Takes a lease that is free, unless the look at it, at the database's time `seen`, is too old.
-fn take_if_free(link: &Link, names: &Names, target: &Target, seen: &str) -> Result<Option<i64>, Error> {
+fn take_if_free(link: &Link, target: &Target, seen: &str) -> Result<Option<i64>, Error> {
     let take = format!(
         "UPDATE {} SET epoch = epoch + 1, holder = $1, link = $3, hand_over = 0,
              until = clock_timestamp() + $2::bigint * interval '1 millisecond',
@@ -153,7 +151,7 @@ fn take_if_free(link: &Link, names: &Names, target: &Target, seen: &str) -> Resu
          WHERE id = 1 AND until < clock_timestamp() AND ($4 = '' OR cluster IN ('', $4))
              AND clock_timestamp() < $6::text::timestamptz + $2::bigint * interval '1 millisecond' / {STALE}
          RETURNING epoch",
-        names.lease()
+        link.lease()
     );
     let ms = i64::try_from(as_ms(target.lease)).unwrap_or(i64::MAX);
     let Target { link: address, cluster, speaks, .. } = target;

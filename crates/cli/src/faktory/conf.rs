@@ -64,7 +64,7 @@ impl Conf {
             in_line(error.span().map_or(0, |span| span.start), &error.message().trim().replace('\n', "; "))
         })?;
         Self::of(&table).map_err(|wrong| match wrong.entry {
-            Some(index) => in_line(cron_entry(&text, index), &wrong.reason),
+            Some(index) => in_line(cron_entry(&text, index).unwrap_or(0), &wrong.reason),
             None => refuse(&folder, wrong.reason),
         })
     }
@@ -167,14 +167,9 @@ impl From<String> for Wrong {
 }
 
 /// The line where an entry of `[[cron]]` begins.
-fn cron_entry(text: &str, index: usize) -> usize {
-    #[derive(Default, serde::Deserialize)]
-    #[serde(default)]
-    struct File {
-        cron: Vec<toml::Spanned<Value>>,
-    }
-    let file: File = toml::from_str(text).unwrap_or_default();
-    file.cron.get(index).map_or(0, |entry| entry.span().start)
+fn cron_entry(text: &str, index: usize) -> Option<usize> {
+    let file = toml::de::DeTable::parse(text).ok()?;
+    Some(file.get_ref().get("cron")?.get_ref().get(index)?.span().start)
 }
 
 fn told(place: &str, error: &toml::de::Error) -> String {

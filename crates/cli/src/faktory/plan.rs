@@ -8,7 +8,7 @@ use windlass_http::Http;
 use windlass_session::Listen;
 
 use super::conf::Conf;
-use super::options::VARIABLES;
+use super::options::variables;
 use crate::config::Config;
 use crate::foreign::{Fate, Given, Item};
 use crate::plan::{Error, address, resolve, settings};
@@ -213,7 +213,7 @@ impl Told<'_> {
     }
 
     fn warnings(&self, config: &Config) -> Vec<String> {
-        let variables = VARIABLES.iter().filter(|it| it.fate == Fate::Ignored);
+        let variables = variables().iter().filter(|it| it.fate == Fate::Ignored);
         let variables = variables.filter(|it| self.world.variable(it.name).is_some());
         let variables = variables.map(Item::warning);
         let has_login = config.http.has_login();
@@ -247,7 +247,6 @@ mod tests {
     use std::fs;
 
     use super::*;
-    use crate::faktory::options::{OPTIONS, OURS};
     use crate::faktory::parse::parse;
     use crate::plan::keys;
     use crate::world::Ipv6;
@@ -304,7 +303,7 @@ mod tests {
         for (line, expected) in options {
             assert_eq!(differences(line, &[]), expected, "{line}");
         }
-        for option in OPTIONS.iter().chain(OURS).filter(|option| option.name != "windlass-config") {
+        for option in crate::faktory::options::options().iter().filter(|option| option.name != "windlass-config") {
             let given =
                 |(line, _): &(&str, &[&str])| line.split(' ').any(|word| word.strip_prefix('-') == Some(option.name));
             assert!(options.iter().any(given), "{}", option.name);
@@ -325,7 +324,7 @@ mod tests {
         let both = [("FAKTORY_PASSWORD", "x"), ("FAKTORY_ENV", "staging")];
         assert_eq!(differences("", &both), production);
         assert_eq!(differences("-e development", &both), ["faktory.password = \"x\""]);
-        assert_eq!(VARIABLES.len(), 5);
+        assert_eq!(super::variables().len(), 5);
     }
 
     #[test]

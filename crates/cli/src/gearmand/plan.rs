@@ -237,7 +237,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
-    use crate::gearmand::options::{OPTIONS, OURS};
+    use crate::gearmand::options::options;
     use crate::gearmand::parse::{Loose, parse};
     use crate::world::Ipv6;
 
@@ -376,7 +376,7 @@ mod tests {
         }
         // Options that cannot be given alone, are refused, or name a file have tests of their own.
         let elsewhere = ["--protocol", "--ssl", "--windlass-config"];
-        for option in OPTIONS.iter().chain(OURS) {
+        for option in options() {
             let word = format!("--{}", option.name);
             let here = cases.iter().any(|(line, _)| line.split(['=', ' ']).next() == Some(word.as_str()));
             assert!(here != elsewhere.contains(&word.as_str()), "{word}");

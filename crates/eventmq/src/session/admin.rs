@@ -39,7 +39,7 @@ impl EventmqSpeaker {
         }
         match next {
             Some(after) => Self::ask_page(report, after, talk),
-            None => self.report(&report.to_json(), talk),
+            None => self.report(&wire::json(&*report), talk),
         }
     }
 
@@ -50,7 +50,10 @@ impl EventmqSpeaker {
 
     pub(super) fn shown(&mut self, workers: bool, talk: &mut Talk<'_>) {
         let directory = &self.settings.directory;
-        let json = if workers { directory.report_workers().to_json() } else { directory.report_schedulers().to_json() };
+        let json = match workers {
+            true => wire::json(&directory.report_workers()),
+            false => wire::json(&directory.report_schedulers()),
+        };
         self.report(&json, talk);
     }
 

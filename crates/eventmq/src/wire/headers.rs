@@ -3,6 +3,7 @@
 //! Spec: "Headers"; `run_count` is the released scheduler's.
 
 use std::borrow::Cow;
+use std::num::IntErrorKind;
 
 /// Headers in the client's spelling. Each query searches them again.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -95,21 +96,12 @@ impl<'a> Headers<'a> {
 
 /// A decimal integer with optional blanks around it. Saturates.
 pub(super) fn number(text: &[u8]) -> Option<i64> {
-    let text = text.trim_ascii();
-    let (negative, digits) = match text.split_first()? {
-        (b'-', digits) => (true, digits),
-        (b'+', digits) => (false, digits),
-        _ => (false, text),
-    };
-    if digits.is_empty() {
-        return None;
+    match str::from_utf8(text.trim_ascii()).ok()?.parse::<i64>() {
+        Ok(number) => Some(number),
+        Err(why) if *why.kind() == IntErrorKind::PosOverflow => Some(i64::MAX),
+        Err(why) if *why.kind() == IntErrorKind::NegOverflow => Some(-i64::MAX),
+        Err(_) => None,
     }
-    let mut value = 0_i64;
-    for byte in digits {
-        let digit = i64::from(byte.checked_sub(b'0').filter(|digit| *digit < 10)?);
-        value = value.saturating_mul(10).saturating_add(digit);
-    }
-    Some(if negative { -value } else { value })
 }
 
 #[cfg(test)]

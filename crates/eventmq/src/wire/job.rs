@@ -1,7 +1,5 @@
 //! The parts of a job's body that the daemon reads. Otherwise it passes a body on verbatim.
 
-use std::fmt;
-
 use sha1::{Digest, Sha1};
 
 use super::Fault;
@@ -14,12 +12,6 @@ pub const JOB_BYTES_MAX: usize = 8 << 20;
 /// it, so a `SCHEDULE` of the same job replaces the earlier one. Displayed in hexadecimal.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct Identity(pub [u8; 20]);
-
-impl fmt::Display for Identity {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
-    }
-}
 
 /// The identity of the job in a body, the same as the released scheduler's. A missing key counts as `null` (the
 /// released scheduler fails then).
@@ -73,7 +65,8 @@ mod tests {
         "class_kwargs": {"apple": false, "donkey": true}, "kwargs": {"alpha": "\u03b1", "zeta": "Z"}, "path": "test"}"#;
 
     fn hash(body: &str) -> String {
-        identity(body.as_bytes()).map_or_else(|fault| fault.to_string(), |identity| identity.to_string())
+        let hex = |Identity(bytes): Identity| bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+        identity(body.as_bytes()).map_or_else(|fault| fault.to_string(), hex)
     }
 
     #[test]

@@ -23,4 +23,4 @@ pub use headers::{Headers, Runs};
 pub use inform::{QUEUES_MAX, Queue, queues};
 pub use job::{Identity, JOB_BYTES_MAX, identity, is_time_out, value_text};
 pub use packet::{Command, Frames, Packet, PeerKind, Plan, Request, When, unix_seconds};
-pub use report::{Members, Schedulers, Status, Worker, Workers};
+pub use report::{Members, Schedulers, Status, Worker, Workers, json};

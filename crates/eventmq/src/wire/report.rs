@@ -3,22 +3,30 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use serde::Serialize;
+use serde::ser::Error as _;
+use serde::{Serialize, Serializer};
+use serde_json::value::RawValue;
 
 /// Counters by queue, or by worker. Latencies are in milliseconds.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
 pub struct Status {
     /// Leased jobs.
+    #[serde(rename = "inflight_messages_by_queue")]
     pub inflight: Members,
     /// Latency of the last request.
+    #[serde(rename = "latency_messages_by_queue")]
     pub latency_ms: BTreeMap<String, u64>,
     /// Latency of the slowest request.
+    #[serde(rename = "max_latency_messages_by_queue")]
     pub latency_ms_max: BTreeMap<String, u64>,
     /// Ready jobs.
+    #[serde(rename = "waiting_messages_by_queue")]
     pub waiting: Members,
     /// Finished requests, by queue.
+    #[serde(rename = "processed_messages_by_queue")]
     pub processed: BTreeMap<String, u64>,
     /// Finished requests, by worker.
+    #[serde(rename = "processed_messages_by_worker")]
     pub processed_by_worker: BTreeMap<String, u64>,
 }
 
@@ -71,55 +79,20 @@ pub struct Schedulers {
 }
 
 /// Each as an object, like that of a worker.
-fn as_objects<S: serde::Serializer>(schedulers: &BTreeMap<String, f64>, to: S) -> Result<S::Ok, S::Error> {
+fn as_objects<S: Serializer>(schedulers: &BTreeMap<String, f64>, to: S) -> Result<S::Ok, S::Error> {
     to.collect_map(schedulers.iter().map(|(identity, heard)| (identity, BTreeMap::from([("hb", heard)]))))
 }
 
-impl Status {
-    /// The reply to `STATUS`.
-    #[must_use]
-    pub fn to_json(&self) -> String {
-        let Self { inflight, latency_ms, latency_ms_max, waiting, processed, processed_by_worker } = self;
-        let maps = [latency_ms, latency_ms_max, processed, processed_by_worker].map(json);
-        let [latency_ms, latency_ms_max, processed, processed_by_worker] = maps;
-        [
-            "{\"inflight_messages_by_queue\":{",
-            &inflight.0,
-            "},\"latency_messages_by_queue\":",
-            &latency_ms,
-            ",\"max_latency_messages_by_queue\":",
-            &latency_ms_max,
-            ",\"waiting_messages_by_queue\":{",
-            &waiting.0,
-            "},\"processed_messages_by_queue\":",
-            &processed,
-            ",\"processed_messages_by_worker\":",
-            &processed_by_worker,
-            "}",
-        ]
-        .concat()
+impl Serialize for Members {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        let object = RawValue::from_string(format!("{{{}}}", self.0));
+        object.map_err(S::Error::custom)?.serialize(to)
     }
 }
 
-impl Workers {
-    /// The reply to `ROUTER_SHOW_WORKERS`.
-    #[must_use]
-    pub fn to_json(&self) -> String {
-        json(self)
-    }
-}
-
-impl Schedulers {
-    /// The reply to `ROUTER_SHOW_SCHEDULERS`.
-    #[must_use]
-    pub fn to_json(&self) -> String {
-        json(self)
-    }
-}
-
-/// Serializing cannot fail: keys are strings, values are numbers and lists.
-fn json(report: impl Serialize) -> String {
-    serde_json::to_string(&report).unwrap_or_default()
+/// The text of a report. Serializing cannot fail: keys are strings, values are numbers and lists.
+pub fn json(report: &(impl Serialize + ?Sized)) -> String {
+    serde_json::to_string(report).unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -147,7 +120,7 @@ mod tests {
             r#""max_latency_messages_by_queue":{"q":3},"waiting_messages_by_queue":{"q":4},"#,
             r#""processed_messages_by_queue":{"q":5},"processed_messages_by_worker":{"w":6}}"#
         );
-        assert_eq!(status.to_json(), expected);
+        assert_eq!(json(&status), expected);
 
         let worker = Worker { queues: vec![(10, "default".into())], heard: 1_795_234_453.5, available_slots: 2 };
         let workers = Workers {
@@ -158,10 +131,10 @@ mod tests {
             r#"{"connected_workers":{"id":{"queues":[[10,"default"]],"hb":1795234453.5,"available_slots":2}},"#,
             r#""connected_queues":{"default":[[10,"id"]]}}"#
         );
-        assert_eq!(workers.to_json(), expected);
+        assert_eq!(json(&workers), expected);
 
         let schedulers = Schedulers { schedulers: BTreeMap::from([("id".into(), 0.5)]) };
-        assert_eq!(schedulers.to_json(), r#"{"connected_schedulers":{"id":{"hb":0.5}}}"#);
-        assert_eq!(Schedulers::default().to_json(), r#"{"connected_schedulers":{}}"#);
+        assert_eq!(json(&schedulers), r#"{"connected_schedulers":{"id":{"hb":0.5}}}"#);
+        assert_eq!(json(&Schedulers::default()), r#"{"connected_schedulers":{}}"#);
     }
 }

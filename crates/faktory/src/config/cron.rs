@@ -5,7 +5,8 @@ use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
-use toml::{Spanned, Table, Value};
+use toml::de::DeTable;
+use toml::{Table, Value};
 use windlass_config::{Error, Misplaced};
 use windlass_engine::{NewSchedule, Timestamp};
 use windlass_session::cron;
@@ -123,30 +124,17 @@ pub(super) fn check_text(entries: &[Cron], text: &str) -> Result<(), Misplaced> 
     for (index, entry) in entries.iter().enumerate() {
         if let Err(reason) = entry.check() {
             let message = format!("{KEY}: {}", entry.mistake(index + 1, &reason));
-            return Err(Misplaced { range: schedule_of(text, index), message });
+            return Err(Misplaced { range: schedule_of(text, index).unwrap_or_default(), message });
         }
     }
     Ok(())
 }
 
 /// The range of the `schedule` of an entry.
-fn schedule_of(text: &str, index: usize) -> Range<usize> {
-    #[derive(Default, Deserialize)]
-    #[serde(default)]
-    struct File {
-        faktory: Section,
-    }
-    #[derive(Default, Deserialize)]
-    #[serde(default)]
-    struct Section {
-        cron: Vec<Entry>,
-    }
-    #[derive(Deserialize)]
-    struct Entry {
-        schedule: Spanned<String>,
-    }
-    let file: File = toml::from_str(text).unwrap_or_default();
-    file.faktory.cron.get(index).map(|entry| entry.schedule.span()).unwrap_or_default()
+fn schedule_of(text: &str, index: usize) -> Option<Range<usize>> {
+    let file = DeTable::parse(text).ok()?;
+    let entry = file.get_ref().get("faktory")?.get_ref().get("cron")?.get_ref().get(index)?;
+    Some(entry.get_ref().get("schedule")?.span())
 }
 
 impl CronJob {
@@ -156,23 +144,19 @@ impl CronJob {
     ///
     /// [`NotJson`].
     pub fn work_unit(&self) -> Result<String, NotJson> {
-        let mut unit = serde_json::Map::new();
-        unit.insert("jobtype".to_owned(), self.jobtype.clone().into());
-        if let Some(queue) = &self.queue {
-            unit.insert("queue".to_owned(), queue.clone().into());
-        }
-        let numbers = [
-            ("retry", self.retry),
-            ("reserve_for", self.reserve_for),
-            ("priority", self.priority),
-            ("backtrace", self.backtrace),
+        let Self { jobtype, queue, retry, reserve_for, priority, backtrace, args, custom } = self;
+        let args = args.iter().map(json).collect::<Result<Json, _>>()?;
+        let fields = [
+            ("jobtype", Some(jobtype.clone().into())),
+            ("queue", queue.clone().map(Json::from)),
+            ("retry", retry.map(Json::from)),
+            ("reserve_for", reserve_for.map(Json::from)),
+            ("priority", priority.map(Json::from)),
+            ("backtrace", backtrace.map(Json::from)),
+            ("args", Some(args)),
+            ("custom", Some(object(custom)?)),
         ];
-        for (key, number) in numbers.into_iter().filter_map(|(key, number)| Some((key, number?))) {
-            unit.insert(key.to_owned(), number.into());
-        }
-        unit.insert("args".to_owned(), self.args.iter().map(json).collect::<Result<Json, _>>()?);
-        unit.insert("custom".to_owned(), object(&self.custom)?);
-        Ok(Json::Object(unit).to_string())
+        Ok(fields.into_iter().filter_map(|(key, value)| Some((key, value?))).collect::<Json>().to_string())
     }
 }
 

@@ -73,18 +73,19 @@ impl FaktorySpeaker {
 
     fn next_bid(&mut self) -> String {
         self.batches += 1;
-        let [a, b] = self.rng;
-        let hash = Sha256::new().chain_update(a.to_le_bytes()).chain_update(b.to_le_bytes());
-        let hash = hash.chain_update(self.batches.to_le_bytes()).finalize();
+        let hash = self.random().chain_update(self.batches.to_le_bytes()).finalize();
         batch_name(&hash.first_chunk().copied().unwrap_or_default())
     }
 
     /// A random name in the form clients use: 24 hexadecimal digits.
     fn callback_jid(&self, bid: &str, role: &str) -> String {
-        let [a, b] = self.rng;
-        let hash = Sha256::new().chain_update(a.to_le_bytes()).chain_update(b.to_le_bytes());
-        let hash = hash.chain_update(bid).chain_update(role).finalize();
+        let hash = self.random().chain_update(bid).chain_update(role).finalize();
         hash.iter().take(12).map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    fn random(&self) -> Sha256 {
+        let [a, b] = self.rng;
+        Sha256::new().chain_update(a.to_le_bytes()).chain_update(b.to_le_bytes())
     }
 
     pub(super) fn batch_looked(reply: &Reply, talk: &mut Talk<'_>) {

@@ -8,7 +8,7 @@ use windlass_bridge::{Bridge, Unconvertible};
 use windlass_engine::{Codec, Failure, Job, JobId, JobState, Priority, Protocol, Timestamp};
 
 use crate::bridge::{Unit, unconverted, unit};
-use crate::wire::{FailureText, Foreign, Text, jid_of, run_text};
+use crate::wire::{self, FailureText, Text, jid_of, run_text, time_text};
 
 /// The engine's failure of an expired lease, and the message that deployed servers use for it.
 const EXPIRED: &[u8] = b"ReservationExpired";
@@ -126,15 +126,15 @@ impl<'a> Source<'a> {
 
     fn text_of(&self, unit: &Unit<'_>) -> Vec<u8> {
         let text = |json| std::str::from_utf8(json).unwrap_or_default();
-        let queue = String::from_utf8_lossy(self.queue);
-        let foreign = Foreign {
-            jid: &jid_of(self.id.0),
-            queue: &queue,
-            jobtype: &unit.jobtype,
-            args: text(&unit.args),
-            custom: text(&unit.custom),
+        let pushed = wire::Unit {
+            jid: jid_of(self.id.0).into(),
+            queue: String::from_utf8_lossy(self.queue),
+            jobtype: unit.jobtype.as_ref().into(),
+            args: Some(text(&unit.args)),
+            custom: Some(text(&unit.custom)),
             retry: self.retries.into(),
+            ..wire::Unit::default()
         };
-        foreign.text(self.since.0)
+        Text::of(&pushed, &time_text(self.since.0))
     }
 }

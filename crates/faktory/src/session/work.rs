@@ -7,7 +7,7 @@ use windlass_engine::{Command, Failure, LeaseCommand, Proof, Reply, WorkerComman
 
 use super::ask::Ask;
 use super::{FaktorySpeaker, Talk, job_ref, readable};
-use crate::wire::{Ack, Beat, Failed, JobName, echo, reply};
+use crate::wire::{Ack, Beat, Failed, echo, reply, requeued};
 
 impl FaktorySpeaker {
     pub(super) fn ack(text: &[u8], talk: &mut Talk<'_>) {
@@ -38,7 +38,7 @@ impl FaktorySpeaker {
 
     /// Returns a job to the front of its queue. It costs no retry.
     pub(super) fn requeue(text: &[u8], talk: &mut Talk<'_>) {
-        let Some(JobName { jid }) = JobName::parse(&readable(text)) else { return invalid("REQUEUE", text, talk) };
+        let Some(jid) = requeued(&readable(text)) else { return invalid("REQUEUE", text, talk) };
         let release = Command::Lease(LeaseCommand::Release { job: job_ref(&jid), proof: Proof::AnyLease, front: true });
         talk.ask(Ask::Report(jid.into()), release);
     }

@@ -8,6 +8,7 @@ use serde::Serialize;
 
 use super::go::{self, Type};
 use super::json::{self, Unexpected};
+use super::report::cut;
 use super::time::parse_time;
 use super::unit::{Unit, UnitError};
 
@@ -114,26 +115,23 @@ impl TrackSet {
     /// Parses the JSON object. `None` if it is not valid.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
-        let [jid, percent, desc, until] = json::members(text, &["jid", "percent", "desc", "reserve_until"]).ok()?;
-        let percent = percent.map(|value| json::number(value).ok().filter(|percent| (0.0..=100.0).contains(percent)));
-        let desc = desc.map(|value| json::text(value).ok());
-        let until = until.map(|value| json::text(value).ok().and_then(|text| parse_time(&text).ok()));
+        Self::read(text).ok()
+    }
+
+    fn read(text: &str) -> Result<Self, Unexpected> {
+        let [jid, percent, desc, until] = json::members(text, &["jid", "percent", "desc", "reserve_until"])?;
+        let percent = percent.map(json::number).transpose()?;
+        if percent.is_some_and(|percent| !(0.0..=100.0).contains(&percent)) {
+            return Err(Unexpected);
+        }
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it is between 0 and 100")]
         let whole = |percent: f64| percent as u32;
-        Some(Self {
-            jid: json::text(jid?).ok()?.into_owned(),
-            percent: match percent {
-                Some(percent) => Some(whole(percent?)),
-                None => None,
-            },
-            desc: match desc {
-                Some(desc) => Some(super::report::cut(desc?.into_owned(), DESC_BYTES_MAX)),
-                None => None,
-            },
-            reserve_until_ms: match until {
-                Some(until) => Some(until?),
-                None => None,
-            },
+        let until = until.map(|value| parse_time(&json::text(value)?).map_err(|_| Unexpected));
+        Ok(Self {
+            jid: json::text(jid.ok_or(Unexpected)?)?.into_owned(),
+            percent: percent.map(whole),
+            desc: desc.map(json::text).transpose()?.map(|desc| cut(desc.into_owned(), DESC_BYTES_MAX)),
+            reserve_until_ms: until.transpose()?,
         })
     }
 }

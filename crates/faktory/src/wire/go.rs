@@ -8,7 +8,7 @@ mod tests;
 
 use std::borrow::Cow;
 
-use super::json::DEPTH_MAX;
+use super::json::{self, DEPTH_MAX, Unexpected};
 
 /// The type into which Go decodes a value.
 #[derive(Debug, Clone, Copy)]
@@ -81,12 +81,10 @@ const FILTER: Struct = Struct {
 
 /// Go's error for a text that should have this type; `None` if Go accepts it.
 pub(crate) fn explain(text: &str, expected: Type) -> Option<String> {
-    if let Err(error) = (Scanner { rest: text.as_bytes(), depth: 0 }).document() {
-        return Some(error);
+    match (Scanner { rest: text.as_bytes() }).document() {
+        Err(error) => Some(error),
+        Ok(()) => wrong_kind(text.trim_ascii(), expected, &Path::Value),
     }
-    let mut kinds = Kinds { scanner: Scanner { rest: text.as_bytes(), depth: 0 }, wrong: None };
-    kinds.value(expected, &Path::Value).ok()?;
-    kinds.wrong
 }
 
 /// A Go string literal, as `%q` prints it.
@@ -111,12 +109,11 @@ const END: &str = "unexpected end of JSON input";
 /// Finds syntax errors.
 struct Scanner<'a> {
     rest: &'a [u8],
-    depth: usize,
 }
 
 type Scanned = Result<(), String>;
 
-impl<'a> Scanner<'a> {
+impl Scanner<'_> {
     fn document(&mut self) -> Scanned {
         self.blanks();
         self.value()?;
@@ -136,7 +133,7 @@ impl<'a> Scanner<'a> {
             let mut begun = false;
             match self.next()? {
                 byte @ (b'[' | b'{') => {
-                    if self.depth + open.len() >= DEPTH_MAX {
+                    if open.len() >= DEPTH_MAX {
                         return bad(byte, "exceeded max depth");
                     }
                     open.push(byte == b'{');
@@ -280,14 +277,6 @@ impl<'a> Scanner<'a> {
         self.rest = rest;
         Ok(*byte)
     }
-
-    /// The text of the value at the front, which has valid syntax.
-    fn take_value(&mut self) -> Result<&'a [u8], String> {
-        self.blanks();
-        let before = self.rest;
-        self.value()?;
-        Ok(before.get(..before.len() - self.rest.len()).unwrap_or_default())
-    }
 }
 
 fn bad<T>(byte: u8, context: &str) -> Result<T, String> {
@@ -304,7 +293,6 @@ fn bad<T>(byte: u8, context: &str) -> Result<T, String> {
 }
 
 /// The position of a value.
-#[derive(Clone)]
 enum Path {
     /// Outside of any struct.
     Value,
@@ -312,90 +300,64 @@ enum Path {
     Field(&'static str, String),
 }
 
-/// Finds the first value of a wrong kind in a text with valid syntax.
-struct Kinds<'a> {
-    scanner: Scanner<'a>,
-    wrong: Option<String>,
+/// The error for the first value of a wrong kind in a text with valid syntax.
+fn wrong_kind(text: &str, expected: Type, path: &Path) -> Option<String> {
+    match (text.as_bytes().first()?, expected) {
+        (b'{', Type::Struct(of)) => wrong_member(text, of, path),
+        (b'[', Type::StructSlice(of)) => elements(text).find_map(|value| wrong_kind(value, Type::Struct(of), path)),
+        (b'[', Type::StrSlice) => elements(text).find_map(|value| wrong_kind(value, Type::Str, path)),
+        _ => mismatch(text, expected).map(|kind| mistake(&kind, expected, path)),
+    }
 }
 
-impl Kinds<'_> {
-    fn value(&mut self, expected: Type, path: &Path) -> Scanned {
-        self.scanner.blanks();
-        match (self.scanner.peek()?, expected) {
-            (b'{', Type::Struct(inner)) => return self.members(inner, path),
-            (b'[', Type::StructSlice(inner)) => return self.elements(Type::Struct(inner), path),
-            (b'[', Type::StrSlice) => return self.elements(Type::Str, path),
-            _ => {}
-        }
-        let text = self.scanner.take_value()?;
-        if let Some(kind) = mismatch(text, expected) {
-            self.is_wrong(&kind, expected, path);
-        }
-        Ok(())
-    }
-
-    fn members(&mut self, inner: &'static Struct, path: &Path) -> Scanned {
-        self.scanner.next()?;
-        loop {
-            self.scanner.blanks();
-            match self.scanner.next()? {
-                b'}' => return Ok(()),
-                b',' => continue,
-                _ => {}
-            }
-            let before = self.scanner.rest;
-            self.scanner.string()?;
-            let key = before.get(..before.len().saturating_sub(self.scanner.rest.len() + 1)).unwrap_or_default();
-            let key = String::from_utf8_lossy(key);
-            self.scanner.blanks();
-            self.scanner.next()?;
-            let names: Vec<&str> = inner.fields.iter().map(|(name, _)| *name).collect();
-            let field = super::json::place_of(&key, &names).and_then(|index| inner.fields.get(index));
-            let (name, expected) = field.map_or(("", Type::Any), |(name, expected)| (*name, *expected));
-            let keys = match path {
-                Path::Value => name.to_owned(),
-                Path::Field(_, keys) => format!("{keys}.{name}"),
-            };
-            self.value(expected, &Path::Field(inner.names.0, keys))?;
-        }
-    }
-
-    fn elements(&mut self, expected: Type, path: &Path) -> Scanned {
-        self.scanner.next()?;
-        loop {
-            self.scanner.blanks();
-            match self.scanner.peek()? {
-                b']' => return self.scanner.next().map(drop),
-                b',' => self.scanner.next().map(drop)?,
-                _ => self.value(expected, path)?,
-            }
-        }
-    }
-
-    fn is_wrong(&mut self, kind: &str, expected: Type, path: &Path) {
-        let name = match expected {
-            Type::Str => "string",
-            Type::Int => "int",
-            Type::Slice => "[]interface {}",
-            Type::StrSlice => "[]string",
-            Type::Map => "map[string]interface {}",
-            Type::Struct(inner) => inner.names.1,
-            Type::StructSlice(inner) => &format!("[]{}", inner.names.1),
-            Type::Any => "interface {}",
+fn wrong_member(text: &str, of: &'static Struct, path: &Path) -> Option<String> {
+    let names: Vec<&str> = of.fields.iter().map(|(name, _)| *name).collect();
+    let mut wrong = None;
+    let all_fit = json::for_each(text, |key, value| {
+        let Some((name, expected)) = json::place_of(key, &names).and_then(|index| of.fields.get(index)) else {
+            return Ok(());
         };
-        let place = match path {
-            Path::Value => "value".to_owned(),
-            Path::Field(of, keys) => format!("struct field {of}.{keys}"),
+        let keys = match path {
+            Path::Value => (*name).to_owned(),
+            Path::Field(_, keys) => format!("{keys}.{name}"),
         };
-        if self.wrong.is_none() {
-            self.wrong = Some(format!("json: cannot unmarshal {kind} into Go {place} of type {name}"));
-        }
-    }
+        wrong = wrong_kind(value.get(), *expected, &Path::Field(of.names.0, keys));
+        if wrong.is_some() { Err(Unexpected) } else { Ok(()) }
+    });
+    all_fit.err().and(wrong)
+}
+
+/// The elements of a list.
+fn elements(list: &str) -> impl Iterator<Item = &str> {
+    let mut at = 1;
+    std::iter::from_fn(move || {
+        let (value, end) = json::element(list, at)?;
+        at = end;
+        Some(value)
+    })
+}
+
+fn mistake(kind: &str, expected: Type, path: &Path) -> String {
+    let name = match expected {
+        Type::Str => "string",
+        Type::Int => "int",
+        Type::Slice => "[]interface {}",
+        Type::StrSlice => "[]string",
+        Type::Map => "map[string]interface {}",
+        Type::Struct(inner) => inner.names.1,
+        Type::StructSlice(inner) => &format!("[]{}", inner.names.1),
+        Type::Any => "interface {}",
+    };
+    let place = match path {
+        Path::Value => "value".to_owned(),
+        Path::Field(of, keys) => format!("struct field {of}.{keys}"),
+    };
+    format!("json: cannot unmarshal {kind} into Go {place} of type {name}")
 }
 
 /// The kind of a value that differs from the expected kind. `null` fits all kinds.
-fn mismatch(text: &[u8], expected: Type) -> Option<String> {
-    let first = text.first()?;
+fn mismatch(text: &str, expected: Type) -> Option<String> {
+    let first = text.as_bytes().first()?;
     let kind = match first {
         b'n' => return None,
         b'"' => "string",
@@ -410,15 +372,10 @@ fn mismatch(text: &[u8], expected: Type) -> Option<String> {
         Type::Slice | Type::StrSlice | Type::StructSlice(_) => kind == "array",
         Type::Map | Type::Struct(_) => kind == "object",
         Type::Int if kind == "number" => {
-            let number = String::from_utf8_lossy(text);
-            return number.parse::<i64>().is_err().then(|| format!("number {}", clipped(&number)));
+            // Cut to a readable length.
+            return text.parse::<i64>().is_err().then(|| format!("number {}", text.get(..100).unwrap_or(text)));
         }
         Type::Int => false,
     };
     (!fits).then(|| kind.to_owned())
-}
-
-/// A number, cut to a readable length.
-fn clipped(number: &str) -> &str {
-    number.get(..100).unwrap_or(number)
 }

@@ -239,6 +239,16 @@ pub(crate) fn string_end(rest: &[u8]) -> usize {
     rest.len()
 }
 
+/// The element at this offset, or behind the comma there, and its end.
+pub(crate) fn element(text: &str, from: usize) -> Option<(&str, usize)> {
+    let rest = text.get(from..)?;
+    let value = rest.trim_start_matches([',', ' ', '\t', '\r', '\n']);
+    let begin = text.len() - value.len();
+    let bytes = value_end(value.as_bytes());
+    let value = value.get(..bytes).filter(|value| !value.is_empty())?;
+    Some((value, begin + bytes))
+}
+
 /// Bytes of the value at the front.
 pub(crate) fn value_end(text: &[u8]) -> usize {
     let mut at = 0;

@@ -90,20 +90,11 @@ pub(super) fn cut(mut text: String, bytes_max: usize) -> String {
     text
 }
 
-/// `REQUEUE`: a worker returns a job.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct JobName {
-    /// The job's name.
-    pub jid: String,
-}
-
-impl JobName {
-    /// Parses an object with a `jid`. `None` if it is not valid.
-    #[must_use]
-    pub fn parse(text: &str) -> Option<Self> {
-        let [jid] = json::members(text, &["jid"]).ok()?;
-        Some(Self { jid: json::text(jid?).ok()?.into_owned() })
-    }
+/// `REQUEUE`: a worker returns a job. The `jid` in the JSON object; `None` if it is not valid.
+#[must_use]
+pub fn requeued(text: &str) -> Option<String> {
+    let [jid] = json::members(text, &["jid"]).ok()?;
+    Some(json::text(jid?).ok()?.into_owned())
 }
 
 /// `BEAT`: a worker is alive.

@@ -55,23 +55,6 @@ pub struct FailureText<'a> {
     pub remaining: i64,
 }
 
-/// A job of another protocol.
-#[derive(Debug, Clone, Copy)]
-pub struct Foreign<'a> {
-    /// Its name in FWP.
-    pub jid: &'a str,
-    /// Its queue.
-    pub queue: &'a str,
-    /// Its type.
-    pub jobtype: &'a str,
-    /// Its arguments, a JSON list.
-    pub args: &'a str,
-    /// Its origin and other properties, a JSON object.
-    pub custom: &'a str,
-    /// Its retries, as in [`Unit::retry`].
-    pub retry: i64,
-}
-
 impl<'a> Text<'a> {
     /// The stored text of a job that [`Unit::judge`] has accepted. `created_at` is the default for producers that omit
     /// it.
@@ -236,29 +219,6 @@ impl FailureText<'_> {
         put_int(self.remaining, &mut out);
         out.push(b'}');
         out
-    }
-}
-
-impl Foreign<'_> {
-    /// The stored text that a push of this job would have.
-    #[must_use]
-    pub fn text(&self, created_at_ms: u64) -> Vec<u8> {
-        let unit = Unit {
-            jid: Cow::Borrowed(self.jid),
-            queue: Cow::Borrowed(self.queue),
-            jobtype: Cow::Borrowed(self.jobtype),
-            args: Some(self.args),
-            custom: Some(self.custom),
-            failure: None,
-            created_at: Cow::Borrowed(""),
-            at: Cow::Borrowed(""),
-            retry: self.retry,
-            retry_given: true,
-            reserve_for: 0,
-            backtrace: 0,
-            priority: None,
-        };
-        Text::of(&unit, &time_text(created_at_ms))
     }
 }
 

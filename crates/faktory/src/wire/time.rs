@@ -1,5 +1,7 @@
 //! Times in RFC 3339, to the nanosecond, and error texts of deployed servers for invalid ones.
 
+use std::ops::RangeInclusive;
+
 use windlass_engine::date::{ERA_DAYS, ERA_YEARS, date, day_number, month_days};
 
 /// The layout that the error texts name.
@@ -46,39 +48,25 @@ pub enum TimeError {
 ///
 /// Wrong form, or not in the calendar.
 pub fn parse_time(text: &str) -> Result<u64, TimeError> {
-    let quoted = || super::go::quote(text);
     let mut parser = Parser { text, rest: text };
-    let range = |element| TimeError::Range { text: quoted(), element };
     let year = parser.number(4, "2006")?;
     parser.literal("-")?;
-    let month = parser.number(2, "01")?;
-    if !(1..=12).contains(&month) {
-        return Err(range("month"));
-    }
+    let month = parser.within(1..=12, "01", "month")?;
     parser.literal("-")?;
     let day = parser.number(2, "02")?;
     parser.literal("T")?;
-    let hour = parser.number(2, "15")?;
-    if hour > 23 {
-        return Err(range("hour"));
-    }
+    let hour = parser.within(0..=23, "15", "hour")?;
     parser.literal(":")?;
-    let minute = parser.number(2, "04")?;
-    if minute > 59 {
-        return Err(range("minute"));
-    }
+    let minute = parser.within(0..=59, "04", "minute")?;
     parser.literal(":")?;
-    let second = parser.number(2, "05")?;
-    if second > 59 {
-        return Err(range("second"));
-    }
+    let second = parser.within(0..=59, "05", "second")?;
     let nanos = parser.fraction();
-    let offset_s = parser.zone(range)?;
+    let offset_s = parser.zone()?;
     if !parser.rest.is_empty() {
-        return Err(TimeError::Extra { text: quoted(), rest: super::go::quote(parser.rest) });
+        return Err(TimeError::Extra { text: super::go::quote(text), rest: super::go::quote(parser.rest) });
     }
     if day < 1 || day > month_days(year, month) {
-        return Err(range("day"));
+        return Err(parser.range("day"));
     }
     let days = day_number(year + ERAS * ERA_YEARS, month, day);
     let seconds = (days * 86_400 + hour * 3_600 + minute * 60 + second).cast_signed() - ERAS_SECONDS - offset_s;
@@ -94,6 +82,21 @@ struct Parser<'a> {
 impl Parser<'_> {
     fn form(&self, element: &'static str) -> TimeError {
         TimeError::Form { text: super::go::quote(self.text), rest: super::go::quote(self.rest), element }
+    }
+
+    fn range(&self, element: &'static str) -> TimeError {
+        TimeError::Range { text: super::go::quote(self.text), element }
+    }
+
+    /// Two digits, of a number in this range.
+    fn within(
+        &mut self,
+        range: RangeInclusive<u64>,
+        form: &'static str,
+        element: &'static str,
+    ) -> Result<u64, TimeError> {
+        let number = self.number(2, form)?;
+        if range.contains(&number) { Ok(number) } else { Err(self.range(element)) }
     }
 
     fn number(&mut self, digits: usize, element: &'static str) -> Result<u64, TimeError> {
@@ -121,7 +124,7 @@ impl Parser<'_> {
     }
 
     /// Seconds east of Greenwich.
-    fn zone(&mut self, range: impl Fn(&'static str) -> TimeError) -> Result<i64, TimeError> {
+    fn zone(&mut self) -> Result<i64, TimeError> {
         const ELEMENT: &str = "Z07:00";
         if let Some(rest) = self.rest.strip_prefix('Z') {
             self.rest = rest;
@@ -135,10 +138,10 @@ impl Parser<'_> {
         let pair = |a: &u8, b: &u8| i64::from(a - b'0') * 10 + i64::from(b - b'0');
         let (hours, minutes) = (pair(h1, h2), pair(m1, m2));
         if hours > 24 {
-            return Err(range("time zone offset hour"));
+            return Err(self.range("time zone offset hour"));
         }
         if minutes > 60 {
-            return Err(range("time zone offset minute"));
+            return Err(self.range("time zone offset minute"));
         }
         self.rest = self.rest.get(6..).unwrap_or_default();
         let seconds = hours * 3_600 + minutes * 60;

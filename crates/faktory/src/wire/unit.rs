@@ -41,7 +41,7 @@ const FIELDS: [&str; 13] = [
 ];
 
 /// One job.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Default)]
 pub struct Unit<'a> {
     /// The job's name.
     pub jid: Cow<'a, str>,
@@ -303,7 +303,7 @@ impl<'a> List<'a> {
         let more = count > keep_max;
         let begin = text.find('[').map_or(text.len(), |at| at + 1);
         let rest =
-            more.then(|| (0..keep_max).fold(begin, |at, _| element(text, at).map_or(text.len(), |(_, end)| end)));
+            more.then(|| (0..keep_max).fold(begin, |at, _| json::element(text, at).map_or(text.len(), |(_, end)| end)));
         Ok(Self { first, rest })
     }
 
@@ -312,22 +312,12 @@ impl<'a> List<'a> {
     pub fn go_on(text: &'a str, from: usize, keep_max: usize) -> Self {
         let (mut first, mut at) = (Vec::new(), from);
         while first.len() < keep_max {
-            let Some((value, end)) = element(text, at) else { return Self { first, rest: None } };
+            let Some((value, end)) = json::element(text, at) else { return Self { first, rest: None } };
             first.extend(Unit::parse(value));
             at = end;
         }
-        Self { first, rest: element(text, at).map(|_| at) }
+        Self { first, rest: json::element(text, at).map(|_| at) }
     }
-}
-
-/// The element at this offset, or behind the comma there, and its end.
-fn element(text: &str, from: usize) -> Option<(&str, usize)> {
-    let rest = text.get(from..)?;
-    let value = rest.trim_start_matches([',', ' ', '\t', '\r', '\n']);
-    let begin = text.len() - value.len();
-    let bytes = json::value_end(value.as_bytes());
-    let value = value.get(..bytes).filter(|value| !value.is_empty())?;
-    Some((value, begin + bytes))
 }
 
 /// Whether a queue may have this name in FWP.

@@ -17,6 +17,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::intake::{Importer, Line, Outcome, Source};
+use crate::unusable::unusable;
 use bytes::Bytes;
 use clap::Args;
 use rusqlite::types::ValueRef;
@@ -125,10 +126,6 @@ pub(super) fn take_all(
     })?;
     importer.finish()?;
     Ok(counts)
-}
-
-pub(super) fn unusable(file: &Path, reason: impl std::fmt::Display) -> Failure {
-    Failure::Source { file: file.to_owned(), reason: reason.to_string() }
 }
 
 /// A row as gearmand wrote it.

@@ -17,6 +17,7 @@ use windlass_session::protocol::Protocol;
 use super::options::{Configure, Options, configured};
 use super::report::{Report, Words};
 use crate::configured::Configured;
+use crate::unusable::unusable;
 use windlass_operate::Settings;
 
 const HELP: &str = "\
@@ -245,10 +246,6 @@ impl Lines {
         }
         Ok(())
     }
-}
-
-fn unusable(file: &Path, reason: impl std::fmt::Display) -> Failure {
-    Failure::Source { file: file.to_owned(), reason: reason.to_string() }
 }
 
 #[cfg(test)]

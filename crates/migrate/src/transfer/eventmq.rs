@@ -19,7 +19,7 @@ use windlass_zmtp::{Close, Event, Limits, Message, Peer, Role, Settings};
 
 use super::guard::{Guard, demanded};
 use super::lane::{Answer, New, Old, Outcome, Reports};
-use super::link::{JOB_BYTES_MAX, Link, Trouble};
+use super::link::{JOB_BYTES_MAX, Link, Trouble, random};
 use super::place::{Files, Place, Scheme};
 use super::tally::Tally;
 
@@ -213,9 +213,7 @@ fn ended(why: Close) -> Trouble {
 
 /// A name that no other peer has: stock routers need text.
 fn unique_name() -> Result<String, Trouble> {
-    let mut random = [0; 16];
-    getrandom::fill(&mut random).map_err(|why| Trouble::Fatal(why.to_string()))?;
-    Ok(hex::encode(random))
+    Ok(hex::encode(random::<16>()?))
 }
 
 // ---- the old router --------------------------------------------------------------------------------------------------

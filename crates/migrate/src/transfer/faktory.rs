@@ -17,7 +17,7 @@ use sha2::{Digest as _, Sha256};
 use windlass_faktory::wire::is_queue_name;
 
 use super::lane::{Answer, New, Old, Outcome, Reports};
-use super::link::{JOB_BYTES_MAX, Link, PATIENCE, Trouble, within};
+use super::link::{JOB_BYTES_MAX, Link, PATIENCE, Trouble, random, within};
 use super::place::Place;
 use super::tally::Tally;
 
@@ -253,10 +253,8 @@ impl Old for OldFaktory {
         if let Some(wrong) = tally.queues.iter().find(|name| !is_queue_name(name.as_bytes())) {
             return Err(Trouble::Fatal(format!("`{}` is not a name of a queue", wrong.escape_debug())));
         }
-        let mut random = [0; 8];
-        getrandom::fill(&mut random).map_err(|why| Trouble::Fatal(why.to_string()))?;
         Ok(Worker {
-            wid: format!("windlass-bridge-{}", hex::encode(random)),
+            wid: format!("windlass-bridge-{}", hex::encode(random::<8>()?)),
             beaten_at: Cell::new(Instant::now()),
             queues: RefCell::new(tally.queues.clone()),
             look_at: Cell::new(tally.queues.is_empty().then(Instant::now)),

@@ -15,7 +15,8 @@ use windlass_daemon::Failure;
 use windlass_zmtp::curve::{CurveClient, CurvePublicKey, CurveSecretKey};
 use windlass_zmtp::wire::{Command, GREETING_BYTES, Greeting, Header, Metadata, SocketType};
 
-use super::link::{JOB_BYTES_MAX, Link, Trouble, within};
+use super::link::{JOB_BYTES_MAX, Link, Trouble, random, within};
+use crate::unusable::unusable;
 
 /// Bytes by which a frame in a box may be longer than the longest frame.
 const BOX_BYTES_MAX: u64 = 64;
@@ -40,7 +41,7 @@ impl Login {
     /// [`Failure::Source`]: the file has no key.
     pub(super) fn curve(broker: CurvePublicKey, own: Option<&Path>) -> Result<Self, Failure> {
         let Some(file) = own else { return Ok(Self::Curve { broker, own: None }) };
-        let source = |reason: String| Failure::Source { file: file.to_owned(), reason };
+        let source = |reason: String| unusable(file, reason);
         let text = fs::read_to_string(file).map_err(|why| source(format!("cannot read the key: {why}")))?;
         let text = text.trim().to_owned();
         text.parse::<CurveSecretKey>().map_err(|why| source(why.to_string()))?;
@@ -151,13 +152,6 @@ fn secret_key(own: Option<&Secret>) -> Result<CurveSecretKey, Trouble> {
         Some(text) => text.expose().parse().map_err(|why| Trouble::Fatal(format!("the secret key: {why}"))),
         None => Ok(CurveSecretKey::new(random()?)),
     }
-}
-
-/// Bytes that outsiders cannot guess.
-fn random<const BYTES: usize>() -> Result<[u8; BYTES], Trouble> {
-    let mut bytes = [0; BYTES];
-    getrandom::fill(&mut bytes).map_err(|why| Trouble::Fatal(why.to_string()))?;
-    Ok(bytes)
 }
 
 async fn greeting(link: &mut Link) -> Result<Greeting, Trouble> {

@@ -113,3 +113,10 @@ pub(super) async fn within<T>(
     let late = |_| Trouble::Lost(format!("{what}: nothing within {} s", time.as_secs()));
     timeout(time, future).await.map_err(late)?
 }
+
+/// Bytes that outsiders cannot guess.
+pub(super) fn random<const BYTES: usize>() -> Result<[u8; BYTES], Trouble> {
+    let mut bytes = [0; BYTES];
+    getrandom::fill(&mut bytes).map_err(|why| Trouble::Fatal(why.to_string()))?;
+    Ok(bytes)
+}

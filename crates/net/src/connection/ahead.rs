@@ -24,11 +24,13 @@ pub(super) struct Ahead {
     stuck_since: Option<Timestamp>,
 }
 
-impl Ahead {
-    pub(super) const fn new() -> Self {
+impl Default for Ahead {
+    fn default() -> Self {
         Self { bytes: WRITE_HIGH_BYTES, stuck_since: None }
     }
+}
 
+impl Ahead {
     /// Reading stops while more than this waits to be written.
     pub(super) const fn bytes(&self) -> usize {
         self.bytes

@@ -1,6 +1,7 @@
 use std::net::SocketAddr;
 
 use super::*;
+use crate::file_mode::FileMode;
 use windlass_config::Period;
 
 /// A name may have several addresses.
@@ -78,7 +79,7 @@ async fn a_unix_socket_replaces_a_stale_one_has_its_mode_and_leaves_nothing() {
     // A killed daemon leaves this behind.
     drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
     let listen: ListenAddress = format!("ipc://{}", path.display()).parse().unwrap();
-    let server = Server { unix_mode: "0600".parse().unwrap(), ..Server::default() };
+    let server = Server { unix_mode: FileMode(Some(0o600)), ..Server::default() };
     let bound = bind(&listen, &server, &mut Inherited::default()).unwrap();
     let mode = std::fs::metadata(&path).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
