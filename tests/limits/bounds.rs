@@ -362,7 +362,7 @@ fn a_machine_with_one_gib_survives_whatever_is_queued_and_not_read() {
     settle(&daemon);
     look(&daemon, "workers that do not read");
     // The bookkeeping for a lost worker's jobs counts too: there may be no room for new jobs.
-    work_off(&daemon, "small", 200);
+    work_off(&daemon, "small", 4_000);
     let clients = deaf_clients(&daemon);
     settle(&daemon);
     look(&daemon, "clients that do not read");

@@ -98,7 +98,9 @@ impl Hub {
     pub(crate) fn memory_left(&self) -> u64 {
         let core = self.lock();
         let (engine, max) = (&core.engine, core.engine.limits().memory_max);
-        let few = (max / BODIES_PART).saturating_sub(engine.bodies_here());
+        // The other half of the room is for new jobs.
+        let half = max.saturating_sub(engine.resident_bytes()) / 2;
+        let few = (max / BODIES_PART).saturating_sub(engine.bodies_here()).min(half);
         (max - max / LEFT_PART).saturating_sub(engine.resident_bytes()).max(few)
     }
 
