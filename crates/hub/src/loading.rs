@@ -21,7 +21,7 @@ use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use foldhash::HashMap;
+use foldhash::{HashMap, HashSet};
 use windlass_engine::{JobId, Stored};
 use windlass_store::{BodyFile, BodyReader};
 
@@ -46,6 +46,8 @@ pub(crate) struct Load {
     pub(crate) from: Stored,
     /// Whose mail, or whose command, waits for it.
     pub(crate) who: Option<Arc<Mailbox>>,
+    /// Only mail needs it: the job keeps it as far as there is room.
+    pub(crate) is_for_mail: bool,
 }
 
 /// The thread's work. Shared with the hub.
@@ -266,8 +268,13 @@ impl Work {
         let (begun, figures) = (Instant::now(), &self.hub.loading.figures);
         let mut bodies: HashMap<(JobId, Stored), Bytes> = HashMap::default();
         let (mut served, mut failed) = (Vec::new(), Vec::new());
+        let (mut room, mut for_mail) = (self.hub.memory_left(), HashSet::default());
         for (load, since) in part {
             let key = (load.job, load.from);
+            match room.checked_sub(load.from.len.into()) {
+                None if load.is_for_mail => drop(for_mail.insert(key)),
+                left => room = left.unwrap_or_default(),
+            }
             let body = match bodies.get(&key) {
                 Some(_) => Ok(()),
                 None => self.file.reader().read(load.from).map(|body| drop(bodies.insert(key, body))),
@@ -281,7 +288,7 @@ impl Work {
         figures.load_us.fetch_add(us, Ordering::Relaxed);
         figures.loads.fetch_add(bodies.len() as u64, Ordering::Relaxed);
         figures.waited.fetch_add(served.len() as u64, Ordering::Relaxed);
-        self.hub.set_loaded(&bodies);
+        self.hub.set_loaded(bodies.iter().filter(|(key, _)| !for_mail.contains(*key)));
         served.sort_by_key(|mailbox| mailbox.client());
         served.dedup_by_key(|mailbox| mailbox.client());
         served.iter().for_each(|mailbox| mailbox.supply(|job, from| bodies.get(&(job, from)).cloned()));

@@ -80,7 +80,7 @@ impl Delivery<'_> {
         if let Mail::Event(event) = &mail
             && event.waits_for_body()
         {
-            let load = |(job, from)| Load { job, from, who: Some(Arc::clone(mailbox)) };
+            let load = |(job, from)| Load { job, from, who: Some(Arc::clone(mailbox)), is_for_mail: true };
             self.loads.extend(event.bodies().map(load));
         }
         if filling.push(gate, mail, hold) {

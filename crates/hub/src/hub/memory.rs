@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use foldhash::HashMap;
 use windlass_engine::{ClientId, Command, JobId, Refusal, Stored, Tag};
 use windlass_session::Item;
 use windlass_store::Commit;
@@ -59,7 +58,7 @@ impl Core {
             return None;
         }
         let who = self.mailboxes.get(&client);
-        let load = |(job, from)| Load { job, from, who: who.cloned() };
+        let load = |(job, from)| Load { job, from, who: who.cloned(), is_for_mail: false };
         self.loads.extend(self.context.missing.drain(..).map(load));
         self.waits_for_bodies = true;
         Some(Item::Command(tag, command))
@@ -82,7 +81,7 @@ impl Hub {
     /// Notifies the loading thread of what a visit has left to it.
     pub(super) fn leave_to_loading(&self, core: &mut Core, commit: u64) {
         let ahead = core.engine.take_wanted().into_iter();
-        core.loads.extend(ahead.map(|(job, from)| Load { job, from, who: None }));
+        core.loads.extend(ahead.map(|(job, from)| Load { job, from, who: None, is_for_mail: false }));
         self.loading.load(std::mem::take(&mut core.loads));
         self.loading.free(commit, core.engine.take_freed());
         if core.is_short_of_memory(0) {
@@ -126,7 +125,7 @@ impl Hub {
     }
 
     /// These bodies were read.
-    pub(crate) fn set_loaded(&self, bodies: &HashMap<(JobId, Stored), Bytes>) {
+    pub(crate) fn set_loaded<'a>(&self, bodies: impl Iterator<Item = (&'a (JobId, Stored), &'a Bytes)>) {
         let mut core = self.lock();
         core.begin(&clock::read(), &self.budget);
         for ((job, from), body) in bodies {

@@ -281,7 +281,7 @@ fn a_commit_reads_the_bodies_that_it_needs() {
     bench.visit(2, &mut items([shared(true, Listen::No)]));
     // Loaded meanwhile: its place is free, but not before the commit.
     let place = bench.hub.with_journal(|engine, _| engine.job(JobId(1)).unwrap().payload.stored().unwrap());
-    bench.hub.loading.load(vec![Load { job: JobId(1), from: place, who: None }]);
+    bench.hub.loading.load(vec![Load { job: JobId(1), from: place, who: None, is_for_mail: false }]);
     bench.steps();
     assert_eq!((bench.stored(), bench.work.file.bytes()), ((0, 0), BODY as u64));
     commit(&bench);
