@@ -82,6 +82,7 @@ impl Word {
 const LIMITS: Limits = Limits {
     jobs_max: 20,
     jobs_bytes_max: 100_000,
+    memory_max: 100_000,
     schedules_max: 2,
     batches_max: 2,
     batch_depth_max: 2,

@@ -9,7 +9,7 @@
 //! ```
 //!
 //! Requests are served in their order, so a place is freed after all requests for it. A commit that needs
-//! a body reads it itself, before it is written ([`Loading::reader`]).
+//! a body reads it itself, before it is written (`Loading::reader`).
 
 use std::cmp::Reverse;
 use std::collections::VecDeque;
