@@ -92,8 +92,13 @@ pub fn limits() -> Limits {
 pub fn config(path: PathBuf) -> StoreConfig {
     let mut config = StoreConfig::new(path, SledTables { segment_bytes: 2 << 20, ..SledTables::default() });
     config.segment_bytes = 4 << 10;
-    config.checkpoints =
-        CheckpointLimits { log_bytes: 1, keep_bytes: 500, table_floor_bytes: 10_000, table_multiple: 2 };
+    config.checkpoints = CheckpointLimits {
+        log_bytes: 1,
+        keep_bytes: 500,
+        table_floor_bytes: 10_000,
+        table_multiple: 2,
+        overflow: None,
+    };
     config
 }
 
