@@ -80,7 +80,7 @@ fn limits() -> Limits {
 }
 
 fn small() -> CheckpointLimits {
-    CheckpointLimits { log_bytes: 1, keep_bytes: 500, table_floor_bytes: 10_000, table_multiple: 2 }
+    CheckpointLimits { log_bytes: 1, keep_bytes: 500, table_floor_bytes: 10_000, table_multiple: 2, overflow: None }
 }
 
 /// Opening refuses, or makes a consistent engine that is the same after another round through the store.
