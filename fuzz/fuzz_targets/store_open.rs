@@ -22,7 +22,7 @@ fuzz_target!(|input: Input| {
         }
     };
     let Opened { mut log, mut checkpointer, recovered, guard } = opened;
-    let Recovered { mut engine, mut journal, report } = recovered;
+    let Recovered { mut engine, mut journal, report, .. } = recovered;
     assert_eq!(verdict.expect("it can be opened"), report);
     engine.check();
     assert_eq!(Fingerprint::of(&engine).differs_from(&directory.acknowledged), None);
