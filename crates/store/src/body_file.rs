@@ -128,7 +128,7 @@ impl BodyFile {
         Ok(at)
     }
 
-    /// Writes several bodies, neighbours in one piece, and returns their places, as far as they could be written.
+    /// Writes bodies, and returns their places as far as they could be written.
     pub fn write_all<'a>(&mut self, bodies: impl IntoIterator<Item = &'a [u8]>) -> (Vec<u64>, io::Result<()>) {
         let mut places = Vec::new();
         for body in bodies {

@@ -29,33 +29,26 @@ impl Bodies {
         }
     }
 
-    /// A job has gone, or has another body.
+    /// A job has gone.
     pub(super) fn remove(&mut self, payload: &Payload) {
-        match payload.stored() {
-            None => self.here_bytes -= payload.body().len() as u64,
+        self.take((payload.stored(), payload.body_len()));
+    }
+
+    /// A job's payload was replaced.
+    pub(super) fn replace(&mut self, before: (Option<Stored>, usize), payload: &Payload) {
+        if before.0.is_none() || before.0 != payload.stored() {
+            self.take(before);
+            self.add(payload);
+        }
+    }
+
+    fn take(&mut self, (stored, bytes): (Option<Stored>, usize)) {
+        match stored {
+            None => self.here_bytes -= bytes as u64,
             Some(gone) => {
                 self.jobs -= 1;
                 self.bytes -= u64::from(gone.len);
                 self.freed.push(gone);
-            }
-        }
-    }
-
-    /// A job's payload was replaced.
-    pub(super) fn replace(&mut self, (stored, bytes): (Option<Stored>, usize), payload: &Payload) {
-        let now = payload.stored();
-        match (stored, now) {
-            (None, None) => self.here_bytes = self.here_bytes - bytes as u64 + payload.body().len() as u64,
-            (before, now) if before == now => {}
-            (Some(gone), _) => {
-                self.jobs -= 1;
-                self.bytes -= u64::from(gone.len);
-                self.freed.push(gone);
-                self.add(payload);
-            }
-            (None, Some(_)) => {
-                self.here_bytes -= bytes as u64;
-                self.add(payload);
             }
         }
     }
