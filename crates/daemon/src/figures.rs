@@ -12,7 +12,7 @@ use windlass_store::{LogTail, StoreFigures};
 use windlass_hub::budget::Budget;
 use windlass_hub::commit::CommitTimes;
 use windlass_hub::hub::Hub;
-use windlass_hub::loading::LoadFigures;
+use windlass_hub::loads::LoadFigures;
 use windlass_net::listen::Acceptor;
 use windlass_net::served::Served;
 use windlass_net::tls::Handshaker;

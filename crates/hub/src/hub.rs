@@ -22,7 +22,7 @@ pub use self::store_health::StoreHealth;
 use crate::broker::CommitDuty;
 use crate::budget::Budget;
 use crate::clock;
-use crate::loading::Loading;
+use crate::loads::Loading;
 use crate::mailbox::Mailbox;
 use crate::names::ProtocolNames;
 use crate::published::Publication;

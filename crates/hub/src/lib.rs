@@ -4,7 +4,7 @@
 //! `mailbox` (mail for one client) and `published` (bytes that one connection publishes to others) · `waker` and
 //! `waking` (how the owner of a mailbox learns of mail) · `budget` (memory for buffers) · `commit` (which thread commits,
 //! and when) · `checkpoints` (the thread that shortens the log) ·
-//! `loading` (the thread that moves bodies out of memory and back) · `clock` · `warnings` and `limited` (log lines for the
+//! `loads` and `loading` (the thread that moves bodies out of memory and back) · `clock` · `warnings` and `limited` (log lines for the
 //! operator).
 //!
 //! # Invariants
@@ -23,6 +23,7 @@ pub mod commit;
 pub mod hub;
 pub mod limited;
 pub mod loading;
+pub mod loads;
 pub mod mailbox;
 pub mod names;
 pub mod published;

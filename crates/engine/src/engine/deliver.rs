@@ -4,7 +4,6 @@
 
 use bytes::Bytes;
 
-use super::memory::look_ahead;
 use super::place::{count, move_job, observe_wait, remember_move};
 use super::state::State;
 use crate::clients::{Client, Served};
@@ -15,6 +14,7 @@ use crate::jobs::{Holder, Job, JobState, Lease, OnExpiry, Slot};
 use crate::outcome::Taken;
 use crate::queues::{Queue, Queues, SortKey, Whose};
 use crate::request::{LeaseTerms, Select};
+use crate::work::LOOKED_UP;
 
 /// The job of a queue that a client of protocol `own` gets next, in the name of this worker.
 pub(super) fn first(
@@ -101,6 +101,20 @@ pub(super) fn hand_out(
         }
     }
     look_ahead(state, slot);
+}
+
+/// A job was handed out: the bodies of the next ones of its queue are loaded ahead.
+fn look_ahead(state: &mut State, slot: Slot) {
+    if state.jobs.stored().0 == 0 {
+        return;
+    }
+    let State { residency, jobs, queues, work, .. } = state;
+    if let Some(job) = jobs.at(slot)
+        && let Some(queue) = queues.at(job.queue)
+    {
+        let looked = residency.handed_out(jobs, (job.queue, queue), SortKey::of(job));
+        work.spend(LOOKED_UP * u64::from(looked));
+    }
 }
 
 fn lease_job(state: &mut State, client: ClientId, slot: Slot, terms: LeaseTerms, worker: &[u8]) -> Token {

@@ -5,9 +5,8 @@ use bytes::Bytes;
 use super::Engine;
 use super::state::State;
 use crate::ids::JobId;
-use crate::jobs::{Job, Slot, Stored};
-use crate::queues::SortKey;
-use crate::work::{LOOKED_UP, STEP};
+use crate::jobs::{Job, Stored};
+use crate::work::STEP;
 
 impl Engine {
     /// Bytes counted for jobs, schedules and batches in memory.
@@ -72,19 +71,5 @@ impl Engine {
     /// Bodies that are needed soon, since the last call.
     pub fn take_wanted(&mut self) -> Vec<(JobId, Stored)> {
         self.state.residency.take_wanted()
-    }
-}
-
-/// A job was handed out: the bodies of the next ones of its queue are loaded ahead.
-pub(super) fn look_ahead(state: &mut State, slot: Slot) {
-    if state.jobs.stored().0 == 0 {
-        return;
-    }
-    let State { residency, jobs, queues, work, .. } = state;
-    if let Some(job) = jobs.at(slot)
-        && let Some(queue) = queues.at(job.queue)
-    {
-        let looked = residency.handed_out(jobs, (job.queue, queue), SortKey::of(job));
-        work.spend(LOOKED_UP * u64::from(looked));
     }
 }

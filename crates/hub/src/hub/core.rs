@@ -11,7 +11,7 @@ use windlass_engine::{
 use windlass_store::Journal;
 
 use crate::budget::Budget;
-use crate::loading::Load;
+use crate::loads::Load;
 use crate::mailbox::Mailbox;
 use crate::waking::Waiting;
 

@@ -9,7 +9,7 @@ use windlass_engine::ClientId;
 
 use super::Core;
 use crate::budget::{Budget, Hold};
-use crate::loading::Load;
+use crate::loads::Load;
 use crate::mailbox::{Filling, Mail, Mailbox};
 use crate::waking::Waiting;
 

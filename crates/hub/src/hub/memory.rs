@@ -9,7 +9,7 @@ use windlass_store::Commit;
 
 use super::{Core, Hub};
 use crate::clock;
-use crate::loading::Load;
+use crate::loads::Load;
 use crate::mailbox::Mailbox;
 
 /// Bodies begin to leave memory when less than this part of it is left.
