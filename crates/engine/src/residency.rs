@@ -12,7 +12,7 @@ use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 
 use crate::ids::{JobId, QueueId};
-use crate::jobs::{Job, JobState, JobStateKind, Jobs, Stored};
+use crate::jobs::{Job, JobState, JobStateKind, Jobs, Slot, Stored};
 use crate::queues::{Queue, Queues, SortKey};
 
 /// Jobs that one look for bodies passes.
@@ -43,6 +43,17 @@ pub(crate) struct Residency {
     wanted: Vec<(JobId, Stored)>,
 }
 
+/// What is not needed soon.
+#[derive(Debug, Default)]
+pub(crate) struct Cool {
+    /// Jobs with bodies in memory.
+    pub(crate) bodies: Vec<JobId>,
+    /// Jobs whose bodies are elsewhere, or so short that they stay.
+    pub(crate) jobs: Vec<Slot>,
+    /// How many jobs were passed.
+    pub(crate) looked: usize,
+}
+
 /// The next jobs of a queue, which are in memory or on their way there.
 #[derive(Clone, Copy, Debug)]
 struct Window {
@@ -66,25 +77,31 @@ impl Default for Residency {
 
 impl Residency {
     /// The next jobs whose bodies can leave memory, with `bytes` or a little more if there are enough. All jobs have
-    /// numbers below `next_job`. Returns how many jobs it has passed, too.
-    pub(crate) fn cool(&mut self, (jobs, queues): (&Jobs, &Queues), next_job: u64, bytes: u64) -> (Vec<JobId>, usize) {
+    /// numbers below `next_job`.
+    pub(crate) fn cool(&mut self, (jobs, queues): (&Jobs, &Queues), next_job: u64, bytes: u64) -> Cool {
         self.begin(next_job);
-        let (mut chosen, mut looked, mut sum) = (Vec::new(), 0, 0);
-        while let Some((first, last)) = self.left.pop() {
+        let (mut cool, mut sum) = (Cool::default(), 0);
+        'round: while let Some((first, last)) = self.left.pop() {
             for (id, slot) in jobs.newest_from(JobId(last)).take_while(|(id, _)| id.0 >= first) {
-                if sum >= bytes || looked >= LOOKED_MAX {
+                if sum >= bytes || cool.looked >= LOOKED_MAX {
                     self.left.push((first, id.0));
-                    self.found |= !chosen.is_empty();
-                    return (chosen, looked);
+                    break 'round;
                 }
-                looked += 1;
-                let Some(job) = jobs.at(slot).filter(|job| self.can_leave(job, queues)) else { continue };
-                sum += job.payload.body_len() as u64;
-                chosen.push(id);
+                cool.looked += 1;
+                if jobs.is_packed(slot) {
+                    continue;
+                }
+                let Some(job) = jobs.at(slot) else { continue };
+                if self.can_leave(job, queues) {
+                    sum += job.payload.body_len() as u64;
+                    cool.bodies.push(id);
+                } else if !job.payload.can_leave() && !jobs.is_beside_next(slot) {
+                    cool.jobs.push(slot);
+                }
             }
         }
-        self.found |= !chosen.is_empty();
-        (chosen, looked)
+        self.found |= !cool.bodies.is_empty();
+        cool
     }
 
     /// The new numbers come first. A round that is over is followed by the next: of all jobs, however many new ones come.

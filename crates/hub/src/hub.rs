@@ -18,6 +18,7 @@ use windlass_store::{Commit, Error as StoreError, Journal, Tenure};
 
 use self::core::{Core, Ends};
 use self::delivery::Gates;
+pub(crate) use self::memory::Cool;
 pub use self::store_health::StoreHealth;
 use crate::broker::CommitDuty;
 use crate::budget::Budget;

@@ -25,7 +25,7 @@ use foldhash::{HashMap, HashSet};
 use windlass_engine::{JobId, Stored};
 use windlass_store::BodyFile;
 
-use crate::hub::Hub;
+use crate::hub::{Cool, Hub};
 use crate::loads::{Load, Todo};
 use crate::mailbox::Mailbox;
 
@@ -221,10 +221,10 @@ impl Work {
             if !self.hub.loading.lock().loads.is_empty() && !self.hub.is_out_of_memory() {
                 return self.hub.loading.wait_for_room(for_room);
             }
-            let (bodies, looks) = self.hub.cool(STEP_BYTES);
+            let Cool { bodies, has_packed, looks } = self.hub.cool(STEP_BYTES);
             let (places, written) = self.file.write_all(bodies.iter().map(|(_, body)| &body[..]));
             let unused = self.hub.set_stored(&bodies, &places);
-            in_vain = if places.len() > unused.len() { 0 } else { in_vain + 1 };
+            in_vain = if has_packed || places.len() > unused.len() { 0 } else { in_vain + 1 };
             unused.into_iter().for_each(|stored| self.file.free(stored));
             if let Err(error) = written {
                 self.is_stuck(&error.to_string(), begun);

@@ -1,24 +1,53 @@
 //! Opening a store of more bodies than fit into memory: while jobs are read, those that exceed it go to a file.
 
+use std::collections::VecDeque;
 use std::io;
 
-use windlass_engine::{Job, Stored};
+use windlass_engine::{Job, Slab, Slot, Stored};
 
 use crate::body_file::{BodyFile, Overflow};
 
-/// What keeps bodies out of memory.
+/// Pages of jobs that were changed last. They are not packed.
+const PAGES_OPEN: usize = 64;
+
+/// What keeps bodies out of memory, and packs jobs.
 pub(crate) struct Cold {
     overflow: Overflow,
     file: Option<BodyFile>,
-    /// Bytes of jobs in memory, about.
+    /// Bytes of jobs in memory, about, if none is packed.
     bytes: u64,
+    /// Bytes that packing saves.
+    saved: u64,
     /// A body could not be stored.
     has_failed: bool,
+    /// One job of each page that was changed last, the newest at the end.
+    changed: VecDeque<Slot>,
 }
 
 impl Cold {
     pub(crate) fn new(overflow: &Overflow) -> Self {
-        Self { overflow: overflow.clone(), file: None, bytes: 0, has_failed: false }
+        Self { overflow: overflow.clone(), file: None, bytes: 0, saved: 0, has_failed: false, changed: VecDeque::new() }
+    }
+
+    /// Whether this many bytes are more than memory should hold.
+    pub(crate) const fn exceeds(&self, bytes: u64) -> bool {
+        bytes > self.overflow.memory
+    }
+
+    /// A job has changed. If memory is full, a page is packed that has not changed for long.
+    pub(crate) fn changed(&mut self, slot: Slot, jobs: &mut Slab) {
+        if self.changed.iter().rev().any(|known| Slab::share_page(*known, slot)) {
+            return;
+        }
+        self.changed.push_back(slot);
+        if self.changed.len() > PAGES_OPEN
+            && let Some(old) = self.changed.pop_front()
+            && self.exceeds(self.bytes)
+        {
+            jobs.pack(old);
+        }
+        // A job is in memory twice, and so is what packing saves, while the engine takes it over.
+        self.saved = jobs.saved_bytes() * 2;
     }
 
     /// The file with the bodies that are stored.
@@ -35,7 +64,10 @@ impl Cold {
             }
         }
         let Some(job) = new else { return };
-        if self.bytes + bytes_of(job) > self.overflow.memory && job.durable && job.payload.can_leave() {
+        if self.exceeds((self.bytes + bytes_of(job)).saturating_sub(self.saved))
+            && job.durable
+            && job.payload.can_leave()
+        {
             match self.store(job) {
                 Ok(()) => {}
                 Err(error) if !std::mem::replace(&mut self.has_failed, true) => {

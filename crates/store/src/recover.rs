@@ -7,7 +7,7 @@ use std::fmt::Display;
 
 use windlass_engine::{
     Batch, DAYS_KEPT, DayBegin, Engine, Job, JobId, JobState, Limits, Numbered, QueueId, QueueImage, QueueKind, Role,
-    Schedule, Stage,
+    Schedule, Slab, Slot, Stage,
 };
 
 use crate::body_file::{BodyFile, Overflow};
@@ -22,8 +22,8 @@ use crate::record::{MetaRecord, Record};
 use crate::salvage::Salvage;
 use crate::store::{Entry, Scan};
 
-/// Jobs read per chunk. Chunks are freed one by one while the engine takes the jobs.
-const PAGE: usize = 1024;
+/// Jobs that the engine takes before it looks whether it should pack them.
+const RECALLED: usize = 1024;
 /// Queue numbers accepted whatever the limit: the limit may have been lowered since.
 const QUEUES_MIN: u32 = 1 << 16;
 
@@ -89,9 +89,8 @@ pub(crate) fn load_table(
 
 /// The net effect of all records so far.
 pub(crate) struct Replay {
-    jobs: Vec<Vec<Option<Job>>>,
-    count: u32,
-    index: Numbered<u32>,
+    jobs: Slab,
+    index: Numbered<Slot>,
     queues: BTreeMap<QueueId, QueueImage>,
     schedules: BTreeMap<JobId, Schedule>,
     batches: BTreeMap<JobId, Batch>,
@@ -109,9 +108,8 @@ impl Replay {
         let cold = overflow.map(Cold::new);
         Self {
             cold,
-            jobs: Vec::new(),
-            count: 0,
-            index: Numbered::new(u32::MAX),
+            jobs: Slab::default(),
+            index: Numbered::new(Slot::NONE),
             queues: BTreeMap::new(),
             schedules: BTreeMap::new(),
             batches: BTreeMap::new(),
@@ -141,9 +139,10 @@ impl Replay {
             Record::Gone(id) => {
                 self.schedules.remove(&id);
                 self.batches.remove(&id);
-                if let Some(place) = self.index.remove(id).and_then(|index| place_mut(&mut self.jobs, index)) {
-                    let old = place.take();
+                if let Some(slot) = self.index.remove(id) {
+                    let old = self.jobs.remove(slot);
                     self.cold.iter_mut().for_each(|cold| cold.replace(old.as_ref(), None));
+                    self.changed(slot);
                 }
             }
             Record::QueueSet(image) => drop(self.queues.insert(image.id, image)),
@@ -171,30 +170,35 @@ impl Replay {
     }
 
     fn put(&mut self, mut job: Job) {
-        let (count, id) = (self.count, job.id);
-        if let Some(index) = self.index.get(id) {
-            if let Some(place) = place_mut(&mut self.jobs, index) {
-                self.cold.iter_mut().for_each(|cold| cold.replace(place.as_ref(), Some(&mut job)));
-                *place = Some(job);
+        let known = self.index.get(job.id);
+        let old = known.and_then(|slot| self.jobs.at(slot));
+        self.cold.iter_mut().for_each(|cold| cold.replace(old, Some(&mut job)));
+        let slot = match known {
+            Some(slot) => {
+                if let Some(place) = self.jobs.at_mut(slot) {
+                    *place = job;
+                }
+                slot
             }
-            return;
-        }
-        self.cold.iter_mut().for_each(|cold| cold.replace(None, Some(&mut job)));
-        self.index.set(id, count);
-        self.count += 1;
-        match self.jobs.last_mut().filter(|page| page.len() < PAGE) {
-            Some(page) => page.push(Some(job)),
             None => {
-                let mut page = Vec::with_capacity(PAGE);
-                page.push(Some(job));
-                self.jobs.push(page);
+                let id = job.id;
+                let slot = self.jobs.insert(job);
+                self.index.set(id, slot);
+                slot
             }
-        }
+        };
+        self.changed(slot);
     }
 
     fn job_mut(&mut self, id: JobId) -> Option<&mut Job> {
-        let index = self.index.get(id)?;
-        place_mut(&mut self.jobs, index)?.as_mut()
+        let slot = self.index.get(id)?;
+        self.changed(slot);
+        self.jobs.at_mut(slot)
+    }
+
+    /// A job has changed, or is about to.
+    fn changed(&mut self, slot: Slot) {
+        self.cold.iter_mut().for_each(|cold| cold.changed(slot, &mut self.jobs));
     }
 
     /// The queues alone.
@@ -211,9 +215,9 @@ impl Replay {
             return Err(nonsense(format!("{id:?} changed as something else than it is")));
         }
         check_queues(&self.queues, queues_max).map_err(nonsense)?;
-        self.check_jobs().map_err(nonsense)?;
+        let open = self.check_jobs().map_err(nonsense)?;
         self.check_schedules().map_err(nonsense)?;
-        self.check_batches().map_err(nonsense)?;
+        self.check_batches(&open).map_err(nonsense)?;
         drop(self.index);
         let mut engine = Engine::new(limits, seed);
         let clean = self.meta.as_ref().is_some_and(|meta| meta.clean);
@@ -226,9 +230,19 @@ impl Replay {
         for batch in self.batches.into_values() {
             engine.recall_batch(batch);
         }
-        for mut job in self.jobs.into_iter().flatten().flatten() {
-            self.cold.iter_mut().for_each(|cold| cold.warm(&mut job));
+        let mut recalled = Vec::new();
+        for mut job in self.jobs.into_jobs() {
+            if let Some(cold) = &mut self.cold {
+                cold.warm(&mut job);
+                recalled.push(job.id);
+            }
             engine.recall_job(job);
+            if recalled.len() >= RECALLED {
+                let ids = recalled.drain(..);
+                if self.cold.as_ref().is_some_and(|cold| cold.exceeds(engine.resident_bytes())) {
+                    engine.pack(ids);
+                }
+            }
         }
         for schedule in self.schedules.into_values() {
             engine.recall_schedule(schedule);
@@ -250,32 +264,33 @@ impl Replay {
         Ok(Recovered { engine, journal, bodies, report })
     }
 
-    fn check_jobs(&self) -> Result<(), String> {
-        let mut ranks = Vec::with_capacity(self.index.len());
-        for job in self.jobs.iter().flatten().flatten() {
-            let Some(queue) = self.queues.get(&job.queue) else {
-                return Err(format!("{:?} is in {:?}, which does not exist", job.id, job.queue));
-            };
-            if job.cycle().is_some() != (queue.kind == QueueKind::Cycle) {
-                return Err(format!("{:?} does not fit the kind of {:?}", job.id, job.queue));
+    /// Returns what batches can still expect of their jobs.
+    fn check_jobs(&mut self) -> Result<Open, String> {
+        let (mut ranks, mut open) = (Vec::with_capacity(self.index.len()), Open::new());
+        let (mut misfit, queues) = (None, &self.queues);
+        self.jobs.visit(|job| {
+            match queues.get(&job.queue).map(|queue| job.cycle().is_some() == (queue.kind == QueueKind::Cycle)) {
+                None => misfit = Some(format!("{:?} is in {:?}, which does not exist", job.id, job.queue)),
+                Some(false) => misfit = Some(format!("{:?} does not fit the kind of {:?}", job.id, job.queue)),
+                Some(true) => {}
+            }
+            if let Some(member) = job.extra.as_deref().and_then(|extra| extra.member).filter(|of| of.role == Role::Job)
+            {
+                let counts = open.entry(member.batch).or_default();
+                counts.0 += u64::from(!member.ran);
+                counts.1 += u64::from(!matches!(job.state, JobState::Done(_)));
             }
             ranks.push(job.rank);
-        }
+        });
+        misfit.map_or(Ok(()), Err)?;
         ranks.sort_unstable();
         match ranks.windows(2).find(|pair| pair.first() == pair.last()) {
             Some(pair) => Err(format!("rank {} occurs twice", pair.first().unwrap_or(&0))),
-            None => Ok(()),
+            None => Ok(open),
         }
     }
 
-    fn check_batches(&self) -> Result<(), String> {
-        let mut open = Open::new();
-        let members = self.jobs.iter().flatten().flatten().filter_map(|job| Some((job, job.extra.as_deref()?.member?)));
-        for (job, member) in members.filter(|(_, member)| member.role == Role::Job) {
-            let counts = open.entry(member.batch).or_default();
-            counts.0 += u64::from(!member.ran);
-            counts.1 += u64::from(!matches!(job.state, JobState::Done(_)));
-        }
+    fn check_batches(&self, open: &Open) -> Result<(), String> {
         let mut names = BTreeMap::new();
         for (id, batch) in &self.batches {
             if self.index.get(*id).is_some() || self.schedules.contains_key(id) {
@@ -302,11 +317,6 @@ impl Replay {
         }
         Ok(())
     }
-}
-
-fn place_mut(jobs: &mut [Vec<Option<Job>>], index: u32) -> Option<&mut Option<Job>> {
-    let index = index as usize;
-    jobs.get_mut(index / PAGE)?.get_mut(index % PAGE)
 }
 
 /// The most a batch's jobs can still add to its counts: jobs that have not run, and jobs that have not succeeded.
@@ -447,11 +457,11 @@ mod tests {
     #[test]
     fn a_deletion_finds_its_job_in_every_chunk() {
         let found = salvaged(&[job(1, 0, 0, &[0], &[])]);
-        let (job, last) = (&found.jobs[&JobId(1)], 2 * PAGE as u64 + 1);
+        let (job, last) = (&found.jobs[&JobId(1)], 2 * RECALLED as u64 + 1);
         let mut replay = Replay::new(None);
         (1..=last).for_each(|id| replay.apply(Record::Put(Job { id: JobId(id), ..job.clone() })));
         (2..=last).step_by(2).for_each(|id| replay.apply(Record::Gone(JobId(id))));
-        let left: Vec<u64> = replay.jobs.iter().flatten().flatten().map(|job| job.id.0).collect();
+        let left: Vec<u64> = replay.jobs.into_jobs().map(|job| job.id.0).collect();
         assert_eq!(left, (1..=last).step_by(2).collect::<Vec<_>>());
     }
 

@@ -11,7 +11,7 @@ use crate::work::STEP;
 impl Engine {
     /// Bytes counted for jobs, schedules and batches in memory.
     #[must_use]
-    pub const fn resident_bytes(&self) -> u64 {
+    pub fn resident_bytes(&self) -> u64 {
         self.state.resident_bytes()
     }
 
@@ -28,12 +28,21 @@ impl Engine {
     }
 
     /// Bodies that can leave memory, those first that are needed last: `bytes` or a little more, if a look at some
-    /// thousand jobs finds them. The caller writes them somewhere and reports it ([`Engine::set_stored`]).
+    /// thousand jobs finds them. The caller writes them somewhere and reports it ([`Engine::set_stored`]). Packs the jobs
+    /// it has passed whose bodies are not in memory.
     pub fn cool(&mut self, bytes: u64) -> Vec<(JobId, Bytes)> {
         let State { residency, jobs, queues, meta, work, .. } = &mut self.state;
-        let (chosen, looked) = residency.cool((jobs, queues), meta.next_job(), bytes);
-        work.spend(STEP * 4 * looked as u64);
-        chosen.into_iter().filter_map(|id| Some((id, jobs.get(id)?.payload.share_body()))).collect()
+        let cool = residency.cool((jobs, queues), meta.next_job(), bytes);
+        work.spend(STEP * 4 * cool.looked as u64);
+        jobs.pack(cool.jobs.into_iter());
+        cool.bodies.into_iter().filter_map(|id| Some((id, jobs.get(id)?.payload.share_body()))).collect()
+    }
+
+    /// Packs these jobs together with their neighbours, where none is needed soon and none has a body in memory that
+    /// could be elsewhere. They come back when one of them is looked at.
+    pub fn pack(&mut self, jobs: impl Iterator<Item = JobId>) {
+        let slots: Vec<_> = jobs.filter_map(|job| self.state.jobs.slot(job)).collect();
+        self.state.jobs.pack(slots.into_iter());
     }
 
     /// A body was written at this place. Returns whether the job refers to it from now on: not if the job has gone, is

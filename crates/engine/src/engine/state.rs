@@ -108,7 +108,7 @@ impl State {
     }
 
     /// The part of these bytes that is in memory.
-    pub(super) const fn resident_bytes(&self) -> u64 {
+    pub(super) fn resident_bytes(&self) -> u64 {
         self.jobs.resident_bytes() + self.schedules.bytes() + self.batches.bytes()
     }
 

@@ -1,6 +1,6 @@
 //! Jobs. [`Jobs`] owns all of them with every index that depends on a job alone.
 //!
-//! Reading order: `job`, `state`, `extra`, `payload`, `stored` (the data) · `table` (the owner) · its parts: `slab` (memory),
+//! Reading order: `job`, `state`, `extra`, `payload`, `stored` (the data) · `table` (the owner) · its parts: `slab` and `packed` (memory),
 //! `bodies`, `by_state`, `keys`, `names`, `timed`, `holders`, `counts` (indexes), `numbered` (a map by job number).
 
 mod attempts;
@@ -14,6 +14,7 @@ mod job;
 mod keys;
 mod names;
 mod numbered;
+mod packed;
 mod payload;
 mod slab;
 mod state;
@@ -27,7 +28,7 @@ pub use extra::*;
 pub use job::*;
 pub use numbered::Numbered;
 pub use payload::Payload;
-pub(crate) use slab::Slot;
+pub use slab::{Slab, Slot};
 pub use state::*;
 pub use stored::Stored;
 pub(crate) use table::Jobs;

@@ -194,10 +194,8 @@ impl Payload {
     /// The same name and body without a key.
     #[must_use]
     pub fn without_key(&self) -> Self {
-        match self.stored().and_then(|body| stored::Head::write(None, self.name(), body)) {
-            Some(bytes) => Self(Form::Small(bytes)),
-            None => Self::new(None, self.name(), &self.share_body()),
-        }
+        let stored = self.stored().and_then(|body| Self::of_stored(None, self.name(), body));
+        stored.unwrap_or_else(|| Self::new(None, self.name(), &self.share_body()))
     }
 
     /// Where the body is, if it is not in memory.
@@ -221,7 +219,12 @@ impl Payload {
     /// The same key and name, with the body elsewhere. `None`: the key or the name is too long.
     #[must_use]
     pub fn with_stored(&self, body: Stored) -> Option<Self> {
-        stored::Head::write(self.key(), self.name(), body).map(|bytes| Self(Form::Small(bytes)))
+        Self::of_stored(self.key(), self.name(), body)
+    }
+
+    /// A payload with its body elsewhere. `None`: the key or the name is too long.
+    pub(super) fn of_stored(key: Option<&[u8]>, name: &[u8], body: Stored) -> Option<Self> {
+        stored::Head::write(key, name, body).map(|bytes| Self(Form::Small(bytes)))
     }
 
     /// Bytes of the body, wherever it is.

@@ -1,60 +1,120 @@
 //! The memory of jobs: pages of slots. A job keeps its slot until it is removed.
+//!
+//! A page whose jobs are not needed soon is kept packed ([`Packed`]). Whoever looks at one of its jobs opens it: then
+//! its jobs are there, too, until the page is closed again or one of them changes.
+
+use std::cell::{Cell, OnceCell};
 
 use super::job::Job;
+use super::packed::Packed;
 
 /// Jobs per page. A page is allocated and freed whole, so that a drained queue returns its memory. A page of this size
 /// fills a block of 24 KiB; one more job, with the allocator's overhead, would need a block of 28 KiB.
 const PAGE: usize = 255;
+/// What a job in a page takes, with the place of its body.
+const JOB_BYTES: usize = size_of::<Option<Job>>() + 40;
 
 /// A job's index in the slab.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub(crate) struct Slot(pub(crate) u32);
+pub struct Slot(pub(crate) u32);
 
 impl Slot {
     /// No job.
-    pub(crate) const NONE: Self = Self(u32::MAX);
+    pub const NONE: Self = Self(u32::MAX);
+
+    const fn page(self) -> usize {
+        self.0 as usize / PAGE
+    }
+
+    const fn place(self) -> usize {
+        self.0 as usize % PAGE
+    }
 }
 
+/// A page has its jobs, or it is packed, or both.
 #[derive(Debug)]
 struct Page {
-    jobs: Vec<Option<Job>>,
+    jobs: OnceCell<Vec<Option<Job>>>,
+    packed: Option<Packed>,
     used: usize,
+}
+
+impl Page {
+    fn empty() -> Self {
+        let jobs = std::iter::repeat_with(|| None).take(PAGE).collect::<Vec<_>>();
+        Self { jobs: jobs.into(), packed: None, used: 0 }
+    }
+
+    /// Bytes that its packed jobs take less than the others.
+    fn saved_bytes(&self) -> usize {
+        self.packed.as_ref().map_or(0, |packed| (JOB_BYTES * self.used).saturating_sub(packed.len()))
+    }
+
+    fn is_closed(&self) -> bool {
+        self.jobs.get().is_none()
+    }
 }
 
 /// The slots of all jobs.
 #[derive(Debug, Default)]
-pub(super) struct Slab {
+pub struct Slab {
     pages: Vec<Option<Page>>,
     free: Vec<Slot>,
+    /// Bytes that packed pages save, those that are open included.
+    packed_saved: u64,
+    /// Packed pages that are open, and the bytes that they would save.
+    open: Cell<u64>,
 }
 
 impl Slab {
-    pub(super) fn at(&self, slot: Slot) -> Option<&Job> {
-        let index = slot.0 as usize;
-        self.pages.get(index / PAGE)?.as_ref()?.jobs.get(index % PAGE)?.as_ref()
+    /// A job.
+    #[must_use]
+    pub fn at(&self, slot: Slot) -> Option<&Job> {
+        let page = self.pages.get(slot.page())?.as_ref()?;
+        let jobs = page.jobs.get_or_init(|| {
+            self.open.set(self.open.get() + page.saved_bytes() as u64);
+            page.packed.as_ref().map(Packed::jobs).unwrap_or_default()
+        });
+        jobs.get(slot.place())?.as_ref()
     }
 
-    pub(super) fn at_mut(&mut self, slot: Slot) -> Option<&mut Job> {
-        let index = slot.0 as usize;
-        self.pages.get_mut(index / PAGE)?.as_mut()?.jobs.get_mut(index % PAGE)?.as_mut()
+    /// A job, to change it.
+    pub fn at_mut(&mut self, slot: Slot) -> Option<&mut Job> {
+        self.jobs_mut(slot)?.get_mut(slot.place())?.as_mut()
     }
 
-    pub(super) fn insert(&mut self, job: Job) -> Slot {
-        let slot = self.free_slot();
-        let index = slot.0 as usize;
-        if let Some(Some(page)) = self.pages.get_mut(index / PAGE) {
-            page.used += 1;
-            if let Some(place) = page.jobs.get_mut(index % PAGE) {
-                *place = Some(job);
+    /// The jobs of a page, which is not packed from now on.
+    fn jobs_mut(&mut self, slot: Slot) -> Option<&mut Vec<Option<Job>>> {
+        let page = self.pages.get_mut(slot.page())?.as_mut()?;
+        if page.packed.is_some() {
+            let saved = page.saved_bytes() as u64;
+            self.packed_saved -= saved;
+            let packed = page.packed.take()?;
+            if page.is_closed() {
+                page.jobs = packed.jobs().into();
+            } else {
+                self.open.set(self.open.get() - saved);
             }
+        }
+        page.jobs.get_mut()
+    }
+
+    /// Adds a job.
+    pub fn insert(&mut self, job: Job) -> Slot {
+        let slot = self.free_slot();
+        if let Some(place) = self.jobs_mut(slot).and_then(|jobs| jobs.get_mut(slot.place())) {
+            *place = Some(job);
+        }
+        if let Some(Some(page)) = self.pages.get_mut(slot.page()) {
+            page.used += 1;
         }
         slot
     }
 
-    pub(super) fn remove(&mut self, slot: Slot) -> Option<Job> {
-        let index = slot.0 as usize;
-        let page = self.pages.get_mut(index / PAGE)?;
-        let job = page.as_mut()?.jobs.get_mut(index % PAGE)?.take()?;
+    /// Takes a job out.
+    pub fn remove(&mut self, slot: Slot) -> Option<Job> {
+        let job = self.jobs_mut(slot)?.get_mut(slot.place())?.take()?;
+        let page = self.pages.get_mut(slot.page())?;
         if let Some(inside) = page {
             inside.used -= 1;
             if inside.used == 0 {
@@ -74,14 +134,77 @@ impl Slab {
             self.free.extend((page * size + 1..(page + 1) * size).rev().map(Slot));
             Slot(page * size)
         });
-        if let Some(page) = self.pages.get_mut(slot.0 as usize / PAGE) {
-            page.get_or_insert_with(|| Page { jobs: std::iter::repeat_with(|| None).take(PAGE).collect(), used: 0 });
+        if let Some(page) = self.pages.get_mut(slot.page()) {
+            page.get_or_insert_with(Page::empty);
         }
         slot
     }
 
+    /// Packs the page of a slot, if all of its jobs wait and none has a body here that could be elsewhere. A page that
+    /// is packed and open is closed.
+    pub fn pack(&mut self, slot: Slot) {
+        let Some(Some(page)) = self.pages.get_mut(slot.page()) else { return };
+        if page.is_closed() {
+            return;
+        }
+        let is_open = page.packed.is_some();
+        if !is_open {
+            page.packed = page.jobs.get().and_then(|jobs| Packed::of(jobs));
+        }
+        if page.packed.is_none() {
+            return;
+        }
+        page.jobs.take();
+        let saved = page.saved_bytes() as u64;
+        if is_open {
+            self.open.set(self.open.get() - saved);
+        } else {
+            self.packed_saved += saved;
+        }
+    }
+
+    /// Whether a look at this slot would open its page.
+    #[must_use]
+    pub fn is_packed(&self, slot: Slot) -> bool {
+        self.pages.get(slot.page()).is_some_and(|page| page.as_ref().is_some_and(Page::is_closed))
+    }
+
+    /// Whether the next new job comes into the page of this slot.
+    pub(super) fn is_filling(&self, slot: Slot) -> bool {
+        self.free.last().is_some_and(|next| Self::share_page(*next, slot))
+    }
+
+    /// Whether two jobs are in one page.
+    #[must_use]
+    pub fn share_page(one: Slot, other: Slot) -> bool {
+        one.page() == other.page()
+    }
+
+    /// Bytes that packed pages take less than others.
+    #[must_use]
+    pub const fn saved_bytes(&self) -> u64 {
+        self.packed_saved - self.open.get()
+    }
+
+    /// Shows all jobs, in order of their slots. Closes the pages that it opens.
+    pub fn visit(&mut self, mut show: impl FnMut(&Job)) {
+        for first in (0..self.pages.len() * PAGE).step_by(PAGE).filter_map(|slot| u32::try_from(slot).ok()) {
+            let was_packed = self.is_packed(Slot(first));
+            (first..).take(PAGE).filter_map(|slot| self.at(Slot(slot))).for_each(&mut show);
+            if was_packed {
+                self.pack(Slot(first));
+            }
+        }
+    }
+
+    /// All jobs, in order of their slots. A page is freed when its jobs are taken.
+    pub fn into_jobs(self) -> impl Iterator<Item = Job> {
+        let jobs = |page: Page| page.jobs.into_inner().or_else(|| Some(page.packed?.jobs()));
+        self.pages.into_iter().flatten().filter_map(jobs).flatten().flatten()
+    }
+
     /// Releases the list of pages of an empty slab, unless it is short.
-    pub(super) fn shrink_empty(&mut self) {
+    pub fn shrink_empty(&mut self) {
         const KEEP: usize = 4096;
         if self.pages.len() > KEEP / PAGE {
             *self = Self::default();
@@ -89,11 +212,86 @@ impl Slab {
     }
 
     /// All jobs, in order of their slots.
-    pub(super) fn iter(&self) -> impl Iterator<Item = (Slot, &Job)> {
-        let pages = self.pages.iter().enumerate().filter_map(|(n, page)| Some((n, page.as_ref()?)));
-        pages.flat_map(|(n, page)| {
-            let jobs = page.jobs.iter().enumerate();
-            jobs.filter_map(move |(i, job)| Some((Slot(u32::try_from(n * PAGE + i).ok()?), job.as_ref()?)))
-        })
+    pub fn iter(&self) -> impl Iterator<Item = (Slot, &Job)> {
+        let slots = 0..self.pages.len() * PAGE;
+        slots.filter_map(|slot| u32::try_from(slot).ok().map(Slot)).filter_map(|slot| Some((slot, self.at(slot)?)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use crate::context::Context;
+    use crate::ids::{JobId, Priority, Protocol, QueueId, Timestamp};
+    use crate::jobs::{JobState, Payload, Retry, Unfit};
+
+    fn job(id: u64) -> Job {
+        Job {
+            id: JobId(id),
+            queue: QueueId(0),
+            protocol: Protocol(0),
+            priority: Priority::NORMAL,
+            durable: true,
+            rank: id,
+            state: JobState::Ready,
+            ready_at: Timestamp(id),
+            payload: Payload::copy(None, b"", b"b"),
+            attempts: 0,
+            failures: 0,
+            retry: Retry::NONE,
+            unfit: Unfit::NONE,
+            extra: None,
+        }
+    }
+
+    /// Random operations on a slab, compared with a sorted map.
+    #[test]
+    fn a_slab_is_a_map_whatever_is_packed() {
+        for seed in 0..60 {
+            let mut rng = Context::new(Timestamp(0), seed);
+            let (mut slab, mut model, mut packed) = (Slab::default(), BTreeMap::new(), 0);
+            for step in 0..3_000 {
+                let some = model.keys().nth(usize::try_from(rng.roll(model.len().max(1) as u64)).unwrap()).copied();
+                match (rng.roll(10), some) {
+                    (0..=4, _) | (_, None) => drop(model.insert(slab.insert(job(step)), job(step))),
+                    (5, Some(slot)) => assert_eq!(slab.remove(slot), model.remove(&slot), "seed {seed} step {step}"),
+                    (6, Some(slot)) => {
+                        slab.at_mut(slot).unwrap().attempts += 1;
+                        model.get_mut(&slot).unwrap().attempts += 1;
+                    }
+                    (7, Some(slot)) => assert_eq!(slab.at(slot), model.get(&slot), "seed {seed} step {step}"),
+                    (_, Some(slot)) => {
+                        slab.pack(slot);
+                        packed += u32::from(slab.is_packed(slot));
+                    }
+                }
+                if step % 500 == 0 {
+                    let mut shown = Vec::new();
+                    slab.visit(|job| shown.push(job.clone()));
+                    assert!(shown.iter().eq(model.values()), "seed {seed} step {step}");
+                }
+            }
+            assert!(packed > 100);
+            let pack = |slab: &mut Slab| {
+                (0..slab.pages.len()).for_each(|page| slab.pack(Slot(u32::try_from(page * PAGE).unwrap())));
+            };
+            pack(&mut slab);
+            let saved = slab.saved_bytes();
+            assert!(saved > 0);
+            assert!(slab.iter().map(|(_, job)| job).eq(model.values()), "seed {seed}");
+            assert_eq!(slab.saved_bytes(), 0, "all are open");
+            slab.visit(|_| {});
+            assert_eq!(slab.saved_bytes(), 0, "they were open before");
+            pack(&mut slab);
+            assert_eq!(slab.saved_bytes(), saved, "and are closed again");
+            if seed % 2 == 0 {
+                assert!(slab.into_jobs().eq(model.into_values()), "seed {seed}");
+            } else {
+                model.keys().for_each(|slot| assert!(slab.at_mut(*slot).is_some()));
+                assert_eq!((slab.packed_saved, slab.saved_bytes()), (0, 0), "none is packed");
+            }
+        }
     }
 }

@@ -57,8 +57,8 @@ impl Jobs {
     }
 
     /// Bytes in memory.
-    pub(crate) const fn resident_bytes(&self) -> u64 {
-        self.bytes - self.bodies.saved_bytes()
+    pub(crate) fn resident_bytes(&self) -> u64 {
+        self.bytes.saturating_sub(self.bodies.saved_bytes() + self.slab.saved_bytes())
     }
 
     /// Bytes of bodies in memory.
@@ -74,6 +74,26 @@ impl Jobs {
     /// The places whose bodies no job needs any more.
     pub(crate) fn take_freed(&mut self) -> Vec<Stored> {
         self.bodies.take_freed()
+    }
+
+    /// Whether a look at this job would bring its neighbours back into memory.
+    pub(crate) fn is_packed(&self, slot: Slot) -> bool {
+        self.slab.is_packed(slot)
+    }
+
+    /// Whether the next new job would bring this one back into memory, if it were packed.
+    pub(crate) fn is_beside_next(&self, slot: Slot) -> bool {
+        self.slab.is_filling(slot)
+    }
+
+    /// Packs the pages of these jobs, which are close together, where none of the jobs in them is needed.
+    pub(crate) fn pack(&mut self, slots: impl Iterator<Item = Slot>) {
+        let mut last = None;
+        for slot in slots {
+            if !last.replace(slot).is_some_and(|last| Slab::share_page(last, slot)) {
+                self.slab.pack(slot);
+            }
+        }
     }
 
     pub(crate) const fn dead_bytes(&self) -> u64 {

@@ -21,6 +21,15 @@ const BODIES_PART: u64 = 64;
 /// Jobs that one look of the engine for bodies passes.
 const JOBS_PER_LOOK: usize = 4_096;
 
+/// What can leave memory.
+pub(crate) struct Cool {
+    pub(crate) bodies: Vec<(JobId, Bytes)>,
+    /// Jobs take less of it already.
+    pub(crate) has_packed: bool,
+    /// How many such looks end a round and pass all jobs twice more.
+    pub(crate) looks: usize,
+}
+
 impl Core {
     /// Whether bodies must leave memory, for this many bytes and for those that come next, and enough of them are there.
     fn is_short_of_memory(&self, bytes: u64) -> bool {
@@ -109,11 +118,13 @@ impl Hub {
         core.engine.resident_bytes() > core.engine.limits().memory_max
     }
 
-    /// Bodies that can leave memory, and how many such looks end a round and pass all jobs twice more.
-    pub(crate) fn cool(&self, bytes: u64) -> (Vec<(JobId, Bytes)>, usize) {
+    /// Bodies that can leave memory.
+    pub(crate) fn cool(&self, bytes: u64) -> Cool {
         let mut core = self.lock();
         let looks = 3 * (core.engine.job_count() / JOBS_PER_LOOK + 2);
-        (core.engine.cool(bytes), looks)
+        let before = core.engine.resident_bytes();
+        let bodies = core.engine.cool(bytes);
+        Cool { bodies, has_packed: core.engine.resident_bytes() < before, looks }
     }
 
     /// These bodies are stored at these places. Returns the places that no job needs.
@@ -121,7 +132,9 @@ impl Hub {
         let mut core = self.lock();
         let pairs = bodies.iter().zip(places);
         let refused = pairs.filter(|((job, body), at)| !core.engine.set_stored(*job, body, **at));
-        refused.filter_map(|((_, body), at)| Stored::new(*at, body)).collect()
+        let refused = refused.filter_map(|((_, body), at)| Stored::new(*at, body)).collect();
+        core.engine.pack(bodies.iter().map(|(job, _)| *job));
+        refused
     }
 
     /// These bodies were read.

@@ -40,6 +40,7 @@ impl Bodies {
                 }
             }
         }
+        engine.pack(jobs.iter().copied().filter(|_| rng.chance(20)));
         for (id, from) in engine.take_wanted() {
             if engine.job(id).and_then(|job| job.payload.stored()) == Some(from) && rng.chance(70) {
                 engine.set_loaded(id, from, &self.read(id, from));
