@@ -13,7 +13,7 @@ use windlass_engine::{
     ClientCommand, ClientId, ClientInfo, Command, Context, Engine, JobCommand, JobId, JobRef, Limits, NewJob, Protocol,
     Tag, Timestamp,
 };
-use windlass_store::{CheckpointLimits, Checkpointer, Journal, Log as _, Record, Recovered, open_parts};
+use windlass_store::{StoreLimits, Checkpointer, Journal, Log as _, Record, Recovered, open_parts};
 use windlass_testkit::store::{Fingerprint, MemoryLog, MemoryTable};
 
 #[derive(Arbitrary, Debug)]
@@ -79,8 +79,8 @@ fn limits() -> Limits {
     Limits { queues_max: 1_000, ..Limits::default() }
 }
 
-fn small() -> CheckpointLimits {
-    CheckpointLimits { log_bytes: 1, keep_bytes: 500, table_floor_bytes: 10_000, table_multiple: 2, overflow: None }
+fn small() -> StoreLimits {
+    StoreLimits { log_bytes: 1, keep_bytes: 500, table_floor_bytes: 10_000, table_multiple: 2, overflow: None }
 }
 
 /// Opening refuses, or makes a consistent engine that is the same after another round through the store.

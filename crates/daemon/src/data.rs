@@ -11,8 +11,8 @@ use std::time::Instant;
 
 use rustix::fs::Access;
 use windlass_store::{
-    About, CheckpointLimits, Checkpointer, Error as StoreError, Guard, Log, MemoryLog, MemoryTable, OpenError, Opened,
-    Recovered, Remote, Report, Restore, Salvage, State, StoreConfig,
+    About, Checkpointer, Error as StoreError, Guard, Log, MemoryLog, MemoryTable, OpenError, Opened, Recovered, Remote,
+    Report, Restore, Salvage, State, StoreConfig, StoreLimits,
 };
 use windlass_table_sled::SledTables;
 
@@ -33,11 +33,11 @@ const NAMED_MAX: usize = 20;
 
 /// The store's settings from the configuration.
 fn store_config(config: &Config) -> StoreConfig {
-    let limits = CheckpointLimits::default();
+    let limits = StoreLimits::default();
     let (log_bytes, table_floor_bytes) = (config.store.checkpoint.into(), config.store.compact_floor.into());
     let keep_bytes = limits.keep_bytes.min(log_bytes / 4);
     let overflow = Some(config.overflow());
-    let checkpoints = CheckpointLimits { log_bytes, table_floor_bytes, keep_bytes, overflow, ..limits };
+    let checkpoints = StoreLimits { log_bytes, table_floor_bytes, keep_bytes, overflow, ..limits };
     StoreConfig { checkpoints, ..StoreConfig::new(&config.data_dir, tables(config)) }
 }
 
@@ -58,7 +58,7 @@ impl Store {
     /// A new store that ends with the process.
     pub(crate) fn in_memory(config: &Config) -> Result<Self, Failure> {
         let (log, table) = (MemoryLog::new(), Box::new(MemoryTable::new()));
-        let checkpoints = CheckpointLimits { overflow: None, ..store_config(config).checkpoints };
+        let checkpoints = StoreLimits { overflow: None, ..store_config(config).checkpoints };
         let limits = config.engine_limits();
         let opened = windlass_store::open_parts(&log, table, &checkpoints, limits, random_seed());
         let (checkpointer, recovered) = opened.map_err(|error| Failure::Runtime(error.to_string()))?;

@@ -169,7 +169,7 @@ fn rest(time: Duration, stop: &AtomicBool) {
 #[cfg(test)]
 mod tests {
     use windlass_engine::{Engine, Limits};
-    use windlass_store::{CheckpointLimits, Journal, Log as _};
+    use windlass_store::{Journal, Log as _, StoreLimits};
     use windlass_testkit::store::{MemoryLog, MemoryTable};
 
     use super::*;
@@ -181,7 +181,7 @@ mod tests {
         let hub = Hub::new(Engine::new(Limits::default(), 7), Journal::new(), Durability::Durable, 7);
         let mut log = MemoryLog::new();
         log.append(&hub.cut().unwrap().commit).unwrap();
-        let limits = CheckpointLimits::default();
+        let limits = StoreLimits::default();
         windlass_store::open_parts(&log, Box::new(table.clone()), &limits, Limits::default(), 7).unwrap().0
     }
 

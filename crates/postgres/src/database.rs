@@ -6,8 +6,8 @@ use std::time::Instant;
 
 use windlass_engine::{Engine, Limits};
 use windlass_store::{
-    CheckpointLimits, Error, Found, Guard, Holder, Journal, Log as _, OpenError, Opened, Overflow, Remote, Report,
-    Salvage, State, Table as _, Tenure, open_found, verify_parts,
+    Error, Found, Guard, Holder, Journal, Log as _, OpenError, Opened, Overflow, Remote, Report, Salvage, State,
+    StoreLimits, Table as _, Tenure, open_found, verify_parts,
 };
 
 use crate::address::{Address, AddressError, Target};
@@ -80,7 +80,7 @@ impl Remote for Database {
         }
     }
 
-    fn open(&self, checkpoints: &CheckpointLimits, limits: Limits, seed: u64) -> Result<Opened, OpenError> {
+    fn open(&self, checkpoints: &StoreLimits, limits: Limits, seed: u64) -> Result<Opened, OpenError> {
         let Taken { target, link, lease, keeper, early } = self.take(checkpoints.overflow.as_ref())?;
         schema::migrate(&link, &lease)?;
         let checkpoints = &in_database(checkpoints);
@@ -105,7 +105,7 @@ impl Remote for Database {
         }
         schema::migrate(&link, &lease)?;
         schema::set_version(&link, &lease, schema::FILLING)?;
-        let tail = Tail::open(&target, Some(&lease), &link, table_bytes(&CheckpointLimits::default()))?;
+        let tail = Tail::open(&target, Some(&lease), &link, table_bytes(&StoreLimits::default()))?;
         let mut log = PostgresLog::new(&target, tail, (Arc::clone(&lease), keeper), Link::open(&target)?);
         Journal::new().append_all(engine, |commit| log.append(commit))?;
         schema::set_version(&link, &lease, schema::VERSION)?;
@@ -177,14 +177,14 @@ impl Database {
 
 /// The log in a database takes more room than its bytes, and is trimmed a table at a time: checkpoints come earlier than
 /// with files, so that it is not larger than `store.checkpoint`.
-fn in_database(checkpoints: &CheckpointLimits) -> CheckpointLimits {
+fn in_database(checkpoints: &StoreLimits) -> StoreLimits {
     let part = |bytes: u64| bytes / 3 * 2;
     let (log_bytes, keep_bytes) = (part(checkpoints.log_bytes), part(checkpoints.keep_bytes));
-    CheckpointLimits { log_bytes, keep_bytes, ..checkpoints.clone() }
+    StoreLimits { log_bytes, keep_bytes, ..checkpoints.clone() }
 }
 
 /// A table of the log is full with this many bytes. When a checkpoint is due, all but the last one are.
-const fn table_bytes(checkpoints: &CheckpointLimits) -> u64 {
+const fn table_bytes(checkpoints: &StoreLimits) -> u64 {
     checkpoints.log_bytes / 4
 }
 

@@ -33,7 +33,7 @@ mod merge;
 
 /// When checkpoints are made, and what opening a store may use.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CheckpointLimits {
+pub struct StoreLimits {
     /// A checkpoint is due with this many bytes of log after the table's point.
     pub log_bytes: u64,
     /// The newest bytes of log, left to the next checkpoint: many of their jobs are about to end.
@@ -46,7 +46,7 @@ pub struct CheckpointLimits {
     pub overflow: Option<Overflow>,
 }
 
-impl Default for CheckpointLimits {
+impl Default for StoreLimits {
     fn default() -> Self {
         Self {
             log_bytes: 64 << 20,
@@ -81,7 +81,7 @@ pub struct StoreFigures {
 pub struct Checkpointer {
     table: Box<dyn Table>,
     tail: Arc<dyn LogTail>,
-    limits: CheckpointLimits,
+    limits: StoreLimits,
     point: Point,
     /// Which candidate is right, of a table that another process wrote.
     candidate: usize,
@@ -116,7 +116,7 @@ impl Checkpointer {
     pub(crate) fn new(
         table: Box<dyn Table>,
         tail: Arc<dyn LogTail>,
-        limits: CheckpointLimits,
+        limits: StoreLimits,
         start: Start,
         figures: Arc<StoreFigures>,
     ) -> Self {

@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 use windlass_engine::{Engine, Limits};
 
-use crate::checkpoint::{CheckpointLimits, Checkpointer};
+use crate::checkpoint::{Checkpointer, StoreLimits};
 use crate::damage::{Damage, OpenError};
 use crate::files::{Lock, at, exchange, make_folder, remove_folder, rename, sync_entry};
 use crate::journal::{Journal, queue_records};
@@ -42,7 +42,7 @@ pub struct StoreConfig {
     /// What its table is.
     pub tables: Arc<dyn Tables>,
     /// When to make checkpoints.
-    pub checkpoints: CheckpointLimits,
+    pub checkpoints: StoreLimits,
     /// For tests: bytes of a segment of the log. 8 MiB otherwise.
     #[doc(hidden)]
     pub segment_bytes: u64,
@@ -55,7 +55,7 @@ impl StoreConfig {
         Self {
             path: path.into(),
             tables: Arc::new(tables),
-            checkpoints: CheckpointLimits::default(),
+            checkpoints: StoreLimits::default(),
             segment_bytes: file::SEGMENT_BYTES,
         }
     }
@@ -152,7 +152,7 @@ pub trait Remote: fmt::Debug + Send + Sync {
     /// # Errors
     ///
     /// If another process holds the store, if it cannot be reached, and if required data is missing.
-    fn open(&self, checkpoints: &CheckpointLimits, limits: Limits, seed: u64) -> Result<Opened, OpenError>;
+    fn open(&self, checkpoints: &StoreLimits, limits: Limits, seed: u64) -> Result<Opened, OpenError>;
 
     /// Creates a store with the contents of an engine, where there is none.
     ///

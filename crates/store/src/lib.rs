@@ -79,7 +79,7 @@ mod salvage;
 mod store;
 
 pub use body_file::{BodyFile, BodyReader, Overflow};
-pub use checkpoint::{CheckpointLimits, Checkpointer, StoreFigures};
+pub use checkpoint::{Checkpointer, StoreFigures, StoreLimits};
 pub use codec::DecodeError;
 pub use commit::Commit;
 pub use damage::{Damage, Loss, OpenError};

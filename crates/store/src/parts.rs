@@ -8,7 +8,7 @@ use std::sync::Arc;
 use windlass_engine::Limits;
 
 use crate::body_file::Overflow;
-use crate::checkpoint::{CheckpointLimits, Checkpointer, Start, StoreFigures};
+use crate::checkpoint::{Checkpointer, Start, StoreFigures, StoreLimits};
 use crate::damage::{Damage, Loss, OpenError};
 use crate::page::{POINT_KEY, Point};
 use crate::recover::{Recovered, Replay, Report, load_table};
@@ -81,7 +81,7 @@ impl Found {
         self,
         table: Box<dyn Table>,
         tail: Arc<dyn LogTail>,
-        checkpoints: &CheckpointLimits,
+        checkpoints: &StoreLimits,
         limits: Limits,
         seed: u64,
     ) -> Result<(Checkpointer, Recovered), OpenError> {
@@ -119,7 +119,7 @@ pub fn new_table() -> (&'static [u8], Vec<u8>) {
 pub fn open_parts(
     log: &dyn Log,
     table: Box<dyn Table>,
-    checkpoints: &CheckpointLimits,
+    checkpoints: &StoreLimits,
     limits: Limits,
     seed: u64,
 ) -> Result<(Checkpointer, Recovered), OpenError> {
@@ -136,7 +136,7 @@ pub fn open_found(
     mut found: Found,
     log: &dyn Log,
     table: Box<dyn Table>,
-    checkpoints: &CheckpointLimits,
+    checkpoints: &StoreLimits,
     limits: Limits,
     seed: u64,
 ) -> Result<(Checkpointer, Recovered), OpenError> {

@@ -15,7 +15,7 @@ use windlass_engine::{
     ClientCommand, ClientId, ClientInfo, Command, Context, JobCommand, JobId, JobRef, Limits, NewJob, Protocol, Tag,
     Timestamp,
 };
-use windlass_store::{CheckpointLimits, Opened, Recovered, StoreConfig, open};
+use windlass_store::{StoreLimits, Opened, Recovered, StoreConfig, open};
 use windlass_table_sled::SledTables;
 use windlass_testkit::store::Fingerprint;
 
@@ -92,7 +92,7 @@ pub fn limits() -> Limits {
 pub fn config(path: PathBuf) -> StoreConfig {
     let mut config = StoreConfig::new(path, SledTables { segment_bytes: 2 << 20, ..SledTables::default() });
     config.segment_bytes = 4 << 10;
-    config.checkpoints = CheckpointLimits {
+    config.checkpoints = StoreLimits {
         log_bytes: 1,
         keep_bytes: 500,
         table_floor_bytes: 10_000,

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use tokio::sync::Notify;
 use windlass_engine::{ClientId, Command, Context, Engine, Holder, JobId, Limits};
 use windlass_link::{Decoder, Edge as EdgeNumber, Encoder, FRAME_BYTES_MAX, ToEdge, ToLeader};
-use windlass_store::{CheckpointLimits, Tenure as _, open_parts};
+use windlass_store::{StoreLimits, Tenure as _, open_parts};
 use windlass_testkit::store::{MemoryLog, MemoryTable};
 
 use super::as_ms;
@@ -104,7 +104,7 @@ impl Room {
     /// Opens the store, if it can be read: otherwise a law is broken.
     pub(super) fn open(run: Run, renewals: Renewals, log: Vec<Vec<u8>>, around: &mut Around) -> Option<Self> {
         let (log, seed) = (MemoryLog::with(log), around.rng.throw());
-        let opened = open_parts(&log, Box::new(MemoryTable::new()), &CheckpointLimits::default(), limits(), seed);
+        let opened = open_parts(&log, Box::new(MemoryTable::new()), &StoreLimits::default(), limits(), seed);
         let recovered = match opened {
             Ok((_, recovered)) => recovered,
             Err(why) => {

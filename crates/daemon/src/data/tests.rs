@@ -29,7 +29,7 @@ impl Remote for Empty {
         Ok(None)
     }
 
-    fn open(&self, _: &CheckpointLimits, _: Limits, _: u64) -> Result<Opened, OpenError> {
+    fn open(&self, _: &StoreLimits, _: Limits, _: u64) -> Result<Opened, OpenError> {
         panic!("that makes a store")
     }
 
@@ -118,7 +118,7 @@ fn the_store_has_the_limits_of_the_configuration() {
     config.store.compact_floor.0 = 3 << 20;
     config.store.cache.0 = 5 << 20;
     assert_eq!(tables(&config).cache_bytes, 5 << 20);
-    let CheckpointLimits { log_bytes, table_floor_bytes, keep_bytes, .. } = store_config(&config).checkpoints;
+    let StoreLimits { log_bytes, table_floor_bytes, keep_bytes, .. } = store_config(&config).checkpoints;
     assert_eq!((log_bytes, table_floor_bytes, keep_bytes), (1 << 20, 3 << 20, 1 << 18));
 }
 

@@ -17,7 +17,7 @@ use tokio::runtime::Builder;
 use tokio_util::sync::CancellationToken;
 use windlass_engine::Rights;
 use windlass_session::Listen;
-use windlass_store::{CheckpointLimits, Recovered, open_parts};
+use windlass_store::{Recovered, StoreLimits, open_parts};
 use windlass_testkit::store::{MemoryLog, MemoryTable};
 
 use crate::config::{self, Config, Polling, fixture};
@@ -183,7 +183,7 @@ fn config<'a>(dir: &Path, settings: impl IntoIterator<Item = (&'a str, &'a str)>
 /// Does the work of `run`, without signals, a ticker and a disk.
 async fn serve(config: &Config, log: MemoryLog, ready: &mpsc::Sender<(Arc<Hub>, Clients)>, stop: CancellationToken) {
     let table = Box::new(MemoryTable::new());
-    let (_, recovered) = open_parts(&log, table, &CheckpointLimits::default(), config.engine_limits(), 7).unwrap();
+    let (_, recovered) = open_parts(&log, table, &StoreLimits::default(), config.engine_limits(), 7).unwrap();
     let Recovered { engine, journal, .. } = recovered;
     let (durability, interval) = match config.durability {
         config::Durability::Sync => (Durability::Durable, None),

@@ -8,7 +8,7 @@ use windlass_engine::{
     Subscription, Tag, Take, TakeCommand, Unique, Wait,
 };
 use windlass_session::Item;
-use windlass_store::{CheckpointLimits, Journal, Log as _, open_parts};
+use windlass_store::{Journal, Log as _, StoreLimits, open_parts};
 use windlass_testkit::store::{MemoryLog, MemoryTable};
 
 use super::*;
@@ -287,7 +287,7 @@ fn a_commit_reads_the_bodies_that_it_needs() {
     commit(&bench);
     bench.steps();
     assert_eq!(bench.work.file.bytes(), 0);
-    let (table, limits) = (Box::new(MemoryTable::new()), CheckpointLimits::default());
+    let (table, limits) = (Box::new(MemoryTable::new()), StoreLimits::default());
     let (_, recovered) = open_parts(&log, table, &limits, Limits::default(), 1).unwrap();
     let engine = recovered.engine;
     assert_eq!(engine.job(JobId(1)).map(|job| job.body().to_vec()), Some(filled(1, BODY).to_vec()));

@@ -13,7 +13,7 @@ use windlass_session::{Item, Outbox, Session};
 use windlass_spiderq::config::Spiderq;
 use windlass_spiderq::session::{Settings, SpiderqSession, SpiderqSpeaker};
 use windlass_spiderq::wire::{Patience, Reply, Request, Status};
-use windlass_store::{CheckpointLimits, Journal, Log as _, open_parts};
+use windlass_store::{Journal, Log as _, StoreLimits, open_parts};
 use windlass_testkit::rng::Rng;
 use windlass_testkit::store::{MemoryLog, MemoryTable};
 use windlass_zmtp::ConnectionRegistry;
@@ -195,7 +195,7 @@ impl Daemon {
             self.journal.stop_in_order();
         }
         self.commit();
-        let (table, checkpoints) = (Box::new(self.table.clone()), CheckpointLimits::default());
+        let (table, checkpoints) = (Box::new(self.table.clone()), StoreLimits::default());
         let (mut checkpointer, found) = open_parts(&self.log, table, &checkpoints, Limits::default(), 2).unwrap();
         (self.engine, self.journal) = (found.engine, found.journal);
         checkpointer.run(true).unwrap();

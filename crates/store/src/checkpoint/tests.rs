@@ -63,7 +63,7 @@ impl Scan for Candidates {
 
 fn checkpointer(table: &(impl Table + Clone + 'static), point: Point) -> Checkpointer {
     let start = Start { point, candidate: 0 };
-    let limits = CheckpointLimits::default();
+    let limits = StoreLimits::default();
     Checkpointer::new(Box::new(table.clone()), MemoryLog::new().tail(), limits, start, Arc::default())
 }
 
@@ -83,7 +83,7 @@ fn a_table_is_too_large_above_a_floor_and_a_multiple_of_its_records() {
     ];
     for (table_floor_bytes, table_multiple, records, is_bloated) in cases {
         let mut checkpointer = checkpointer(&table, Point::start(1));
-        checkpointer.limits = CheckpointLimits { table_floor_bytes, table_multiple, ..CheckpointLimits::default() };
+        checkpointer.limits = StoreLimits { table_floor_bytes, table_multiple, ..StoreLimits::default() };
         checkpointer.held.bytes = records;
         let what = format!("a floor of {table_floor_bytes}, {table_multiple} times {records} bytes");
         assert_eq!(checkpointer.is_bloated(), is_bloated, "{what}");

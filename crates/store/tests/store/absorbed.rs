@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
 use windlass_engine::{Job, JobCommand, JobId, JobRef, Limits, NewJob, Protocol, Timestamp};
-use windlass_store::{CheckpointLimits, Error, Loss, OpenError, Scan, Table, open_parts, salvage, verify};
+use windlass_store::{Error, Loss, OpenError, Scan, StoreLimits, Table, open_parts, salvage, verify};
 use windlass_testkit::store::{Fingerprint, MemoryTable};
 
 use crate::daemon;
@@ -244,7 +244,7 @@ fn a_point_is_written_after_its_pages_are_durable_and_then_synced() {
     let mut daemon = daemon::Daemon::new();
     let calls = Arc::default();
     let told = Told { table: daemon.table.clone(), calls: Arc::clone(&calls) };
-    let limits = CheckpointLimits::default();
+    let limits = StoreLimits::default();
     let (mut checkpointer, _) = open_parts(&daemon.log, Box::new(told), &limits, Limits::default(), 3).unwrap();
     for n in 0..4 {
         daemon.push(&[n; 3_000]);

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use bytes::Bytes;
 use windlass_engine::{Backoff, Clash, JobId, Limits, NewJob, Protocol, Retry, Unique};
-use windlass_store::{BodyFile, CheckpointLimits, Found, Overflow, Recovered, open_found, open_parts};
+use windlass_store::{BodyFile, Found, Overflow, Recovered, StoreLimits, open_found, open_parts};
 
 use crate::daemon::{Daemon, QUEUE};
 
@@ -23,11 +23,11 @@ fn push(daemon: &mut Daemon, numbers: RangeInclusive<u64>) {
     }
 }
 
-fn limits(folder: impl Into<PathBuf>, memory: u64) -> CheckpointLimits {
-    CheckpointLimits { overflow: Some(Overflow { folder: folder.into(), memory }), ..CheckpointLimits::default() }
+fn limits(folder: impl Into<PathBuf>, memory: u64) -> StoreLimits {
+    StoreLimits { overflow: Some(Overflow { folder: folder.into(), memory }), ..StoreLimits::default() }
 }
 
-fn reopened(daemon: &Daemon, limits: &CheckpointLimits) -> Recovered {
+fn reopened(daemon: &Daemon, limits: &StoreLimits) -> Recovered {
     open_parts(&daemon.log, Box::new(daemon.table.clone()), limits, Limits::default(), 3).unwrap().1
 }
 

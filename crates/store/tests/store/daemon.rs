@@ -6,7 +6,7 @@ use windlass_engine::{
     Limits, NewJob, NewSchedule, OnExpiry, Proof, Protocol, Recurrence, ScheduleCommand, Select, Tag, Take,
     TakeCommand, Timestamp, Wait,
 };
-use windlass_store::{CheckpointLimits, Checkpointer, Commit, Journal, Log as _, OpenError, Recovered, open_parts};
+use windlass_store::{Checkpointer, Commit, Journal, Log as _, OpenError, Recovered, StoreLimits, open_parts};
 use windlass_testkit::store::{MemoryLog, MemoryTable};
 
 pub(crate) const QUEUE: Bytes = Bytes::from_static(b"resize");
@@ -131,7 +131,7 @@ impl Daemon {
 
 /// Recovers from a store.
 pub(crate) fn opened(log: &MemoryLog, table: &MemoryTable) -> Result<(Checkpointer, Recovered), OpenError> {
-    open_parts(log, Box::new(table.clone()), &CheckpointLimits::default(), Limits::default(), 3)
+    open_parts(log, Box::new(table.clone()), &StoreLimits::default(), Limits::default(), 3)
 }
 
 pub(crate) fn recovered(log: &MemoryLog, table: &MemoryTable) -> Result<Recovered, OpenError> {

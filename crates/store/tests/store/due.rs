@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use windlass_engine::Limits;
-use windlass_store::{CheckpointLimits, Log as _, Table as _, open_parts};
+use windlass_store::{Log as _, StoreLimits, Table as _, open_parts};
 use windlass_testkit::store::{MemoryLog, MemoryTable};
 
 use crate::daemon::Daemon;
@@ -11,7 +11,7 @@ use crate::daemon::Daemon;
 /// A daemon whose checkpoints are due with this many bytes of log, the newest of which stay.
 fn daemon(log_bytes: u64, keep_bytes: u64) -> Daemon {
     let mut daemon = Daemon::on(MemoryLog::new(), MemoryTable::new());
-    let limits = CheckpointLimits { log_bytes, keep_bytes, ..CheckpointLimits::default() };
+    let limits = StoreLimits { log_bytes, keep_bytes, ..StoreLimits::default() };
     let table = Box::new(daemon.table.clone());
     daemon.checkpointer = open_parts(&daemon.log, table, &limits, Limits::default(), 1).unwrap().0;
     daemon

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 use windlass_engine::{ClientId, Command, Context, Engine, Limits, Tag, Timestamp};
 use windlass_store::{
-    CheckpointLimits, Checkpointer, Commit, Error, Guard, Journal, Log, OpenError, Opened, Report, StoreConfig, open,
+    Checkpointer, Commit, Error, Guard, Journal, Log, OpenError, Opened, Report, StoreConfig, StoreLimits, open,
 };
 use windlass_table_sled::SledTables;
 use windlass_testkit::store::Fingerprint;
@@ -29,7 +29,7 @@ pub(crate) fn home() -> TempDir {
 pub(crate) fn small(path: &Path) -> StoreConfig {
     let mut config = StoreConfig::new(path, SledTables { cache_bytes: 1 << 20, segment_bytes: 2 << 20 });
     config.segment_bytes = 32 << 10;
-    config.checkpoints = CheckpointLimits {
+    config.checkpoints = StoreLimits {
         log_bytes: 1,
         keep_bytes: 40 << 10,
         table_floor_bytes: 1 << 20,

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::atomic::Ordering;
 
 use windlass_engine::Timestamp;
-use windlass_store::{About, CheckpointLimits, Picture, StoreConfig, salvage};
+use windlass_store::{About, Picture, StoreConfig, StoreLimits, salvage};
 
 use crate::files::{Daemon, home, small};
 use crate::rng::Rng;
@@ -19,7 +19,7 @@ fn written(picture: &Picture) -> String {
 }
 
 fn config(path: &Path) -> StoreConfig {
-    let checkpoints = CheckpointLimits { log_bytes: 1, keep_bytes: 0, ..CheckpointLimits::default() };
+    let checkpoints = StoreLimits { log_bytes: 1, keep_bytes: 0, ..StoreLimits::default() };
     StoreConfig { checkpoints, ..small(path) }
 }
 

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use windlass_engine::{Limits, Timestamp};
-use windlass_store::{CheckpointLimits, StoreConfig, verify};
+use windlass_store::{StoreConfig, StoreLimits, verify};
 
 use crate::disk::{Image, Watcher, restore};
 use crate::files::{Daemon, Expected, home, small};
@@ -53,8 +53,7 @@ impl Life {
         let (log_bytes, table_multiple) = (1, 2 + self.rng.roll(3));
         let keep_bytes = self.rng.one_of(&[0, 20_000, 60_000]);
         let table_floor_bytes = self.rng.one_of(&[1 << 20, 4 << 20]);
-        config.checkpoints =
-            CheckpointLimits { log_bytes, keep_bytes, table_floor_bytes, table_multiple, overflow: None };
+        config.checkpoints = StoreLimits { log_bytes, keep_bytes, table_floor_bytes, table_multiple, overflow: None };
         config
     }
 

@@ -13,8 +13,8 @@ use windlass_engine::{
     Protocol, Protocols, QueueId, QueueImage, QueueKind, Role, Schedule, Stage, Timestamp, Totals,
 };
 use windlass_store::{
-    BatchMoved, CheckpointLimits, Error, Found, Log as _, Loss, MetaRecord, Moved, NextRun, OpenError, Record,
-    Recovered, Table as _, new_table, open, open_found, point_key, verify_parts,
+    BatchMoved, Error, Found, Log as _, Loss, MetaRecord, Moved, NextRun, OpenError, Record, Recovered, StoreLimits,
+    Table as _, new_table, open, open_found, point_key, verify_parts,
 };
 use windlass_table_sled::SledTables;
 use windlass_testkit::store::{Fingerprint, MemoryLog, MemoryTable};
@@ -294,7 +294,7 @@ fn a_store_in_use_is_read_ahead_and_opened_later() {
     daemon.push(b"last");
     daemon.commit();
     let table = Box::new(daemon.table.clone());
-    let limits = CheckpointLimits::default();
+    let limits = StoreLimits::default();
     let (_, opened) = open_found(found, &daemon.log, table, &limits, Limits::default(), 3).unwrap();
     assert_eq!(Fingerprint::of(&opened.engine).differs_from(&Fingerprint::of(&daemon.engine)), None);
     assert_eq!((opened.report.table_seq, opened.report.last_seq, opened.report.jobs), (1, 4, 4));

@@ -6,7 +6,7 @@
 use windlass_engine::{
     ClientCommand, ClientId, Command, Context, Engine, Limits, QueueCommand, QueueKind, Tag, Timestamp,
 };
-use windlass_store::{CheckpointLimits, Checkpointer, Commit, Error, Journal, Log as _, Recovered, open_parts};
+use windlass_store::{Checkpointer, Commit, Error, Journal, Log as _, Recovered, StoreLimits, open_parts};
 use windlass_testkit::store::{Fault, Fingerprint, MemoryLog, MemoryTable};
 
 use crate::rng::Rng;
@@ -45,7 +45,7 @@ struct Daemon {
     log: MemoryLog,
     table: MemoryTable,
     checkpointer: Checkpointer,
-    limits: CheckpointLimits,
+    limits: StoreLimits,
     context: Context,
     durable: Fingerprint,
     on_its_way: Option<OnItsWay>,
@@ -55,7 +55,7 @@ struct Daemon {
 impl Daemon {
     fn new(seed: u64) -> Self {
         let mut rng = Rng(seed);
-        let limits = CheckpointLimits {
+        let limits = StoreLimits {
             log_bytes: 1,
             keep_bytes: [0, 1, 500, 5_000, 100_000][usize::try_from(rng.roll(5)).unwrap()],
             table_floor_bytes: rng.one_of(&[0, 10_000, 1 << 30]),
@@ -237,7 +237,7 @@ impl Daemon {
     }
 }
 
-fn open(seed: u64, log: &MemoryLog, table: &MemoryTable, limits: &CheckpointLimits) -> (Checkpointer, Recovered) {
+fn open(seed: u64, log: &MemoryLog, table: &MemoryTable, limits: &StoreLimits) -> (Checkpointer, Recovered) {
     open_parts(log, Box::new(table.clone()), limits, Limits::default(), seed)
         .unwrap_or_else(|why| panic!("seed {seed}: {why}"))
 }

@@ -25,7 +25,7 @@ fn a_number_has_the_epoch_and_the_link() {
 #[test]
 fn an_edge_of_an_earlier_leader_keeps_its_number() {
     use windlass_engine::{Engine, Limits, QueueCommand, QueueKind};
-    use windlass_store::{CheckpointLimits, Journal, Log as _, open_parts};
+    use windlass_store::{Journal, Log as _, StoreLimits, open_parts};
     use windlass_testkit::store::{MemoryLog, MemoryTable};
 
     use windlass_hub::broker::Broker as _;
@@ -44,7 +44,7 @@ fn an_edge_of_an_earlier_leader_keeps_its_number() {
         }
     }
     let (_, recovered) =
-        open_parts(&log, Box::new(MemoryTable::new()), &CheckpointLimits::default(), Limits::default(), 7).unwrap();
+        open_parts(&log, Box::new(MemoryTable::new()), &StoreLimits::default(), Limits::default(), 7).unwrap();
     let hub = Hub::new(recovered.engine, recovered.journal, Durability::Durable, 7);
     let hub = hub.under(Some(Arc::new(Lease(AtomicBool::new(true)))));
     assert_eq!(hub.recovered(), newest);
