@@ -25,16 +25,17 @@ pub(super) struct Pace {
 
 #[cfg(debug_assertions)]
 impl Pace {
-    /// Checks a small engine every time, a larger one as often as its size allows.
-    pub(super) fn check(&mut self, state: &State) {
+    /// Checks a small engine every time, a larger one as often as its size allows. Returns whether it did.
+    pub(super) fn check(&mut self, state: &State) -> bool {
         if self.skip > 0 {
             self.skip -= 1;
-            return;
+            return false;
         }
         check(state);
         let things = [state.jobs.len(), state.clients.len(), state.queues.len(), state.schedules.len()];
         let size = things.into_iter().sum::<usize>() + state.batches.len();
         self.skip = size.saturating_sub(64) / 4;
+        true
     }
 }
 

@@ -145,7 +145,9 @@ impl Engine {
 
     fn check_in_debug(&mut self) {
         #[cfg(debug_assertions)]
-        self.pace.check(&self.state);
+        if self.pace.check(&self.state) {
+            self.state.jobs.close_pages();
+        }
     }
 
     // ---- what can be read ------------------------------------------------------------------------------------------

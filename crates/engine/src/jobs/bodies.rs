@@ -5,7 +5,7 @@ use super::stored::Stored;
 
 /// A job without its body takes this much less of the fixed bytes that [`Job::weight_bytes`](super::Job::weight_bytes)
 /// counts.
-const SAVED_BYTES: u64 = 90;
+pub(super) const SAVED_BYTES: u64 = 90;
 
 /// Bodies in memory, and those that are not.
 #[derive(Debug, Default)]

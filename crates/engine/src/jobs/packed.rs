@@ -6,6 +6,7 @@
 
 use bytes::{Buf, Bytes, TryGetError};
 
+use super::bodies::SAVED_BYTES;
 use super::job::Job;
 use super::payload::Payload;
 use super::stored::Stored;
@@ -16,11 +17,17 @@ const SHAPES_MAX: usize = 16;
 /// A place without a job.
 const NO_JOB: u8 = u8::MAX;
 
+/// What a packed job takes less of the bytes that [`Job::weight_bytes`] counts, if its body is elsewhere. Another one
+/// takes [`SAVED_BYTES`] less.
+const JOB_BYTES: u64 = size_of::<Option<Job>>() as u64 + 40;
+
 /// The jobs of a page, and their places in it.
 #[derive(Clone, Debug)]
 pub(super) struct Packed {
     shapes: Box<[Job]>,
     bytes: Box<[u8]>,
+    /// Bytes that it saves.
+    saved: u64,
 }
 
 /// What the next job differs from.
@@ -36,6 +43,7 @@ impl Packed {
     /// `None`: one of the jobs is handed out, or has a body in memory that could be elsewhere, or there are too many shapes.
     pub(super) fn of(jobs: &[Option<Job>]) -> Option<Self> {
         let (mut shapes, mut bytes, mut before) = (Vec::new(), Vec::new(), Before::default());
+        let mut saved = 0;
         for job in jobs {
             let Some(job) = job else {
                 bytes.push(NO_JOB);
@@ -51,8 +59,10 @@ impl Packed {
             });
             bytes.push(u8::try_from(shape).ok().filter(|_| shape < SHAPES_MAX)?);
             before.put(job, &mut bytes)?;
+            saved += JOB_BYTES + if job.payload.stored().is_some() { 0 } else { SAVED_BYTES };
         }
-        Some(Self { shapes: shapes.into(), bytes: bytes.into() })
+        let saved = saved.saturating_sub((bytes.len() + shapes.len() * size_of::<Job>()) as u64);
+        Some(Self { shapes: shapes.into(), bytes: bytes.into(), saved })
     }
 
     /// The jobs in their places.
@@ -67,9 +77,9 @@ impl Packed {
         jobs
     }
 
-    /// Bytes of memory, about.
-    pub(super) const fn len(&self) -> usize {
-        self.bytes.len() + self.shapes.len() * size_of::<Job>()
+    /// Bytes of memory that it saves, about.
+    pub(super) const fn saved_bytes(&self) -> u64 {
+        self.saved
     }
 }
 
@@ -229,7 +239,8 @@ mod tests {
         let jobs: Vec<_> = (0..255).map(|n| Some(stored(70_000 + n, 5_000_000 + n * 1_000, &body))).collect();
         let packed = Packed::of(&jobs).unwrap();
         assert_eq!(packed.jobs(), jobs);
-        assert!(packed.len() < 255 * 14, "{}", packed.len());
+        assert!(packed.bytes.len() < 255 * 14, "{}", packed.bytes.len());
+        assert!(packed.saved_bytes() > 255 * 120);
     }
 
     #[test]

@@ -96,6 +96,12 @@ impl Jobs {
         }
     }
 
+    /// Packs again what a check of all jobs has looked at.
+    #[cfg(debug_assertions)]
+    pub(crate) fn close_pages(&mut self) {
+        self.slab.visit(|_| {});
+    }
+
     pub(crate) const fn dead_bytes(&self) -> u64 {
         self.by_state.dead_bytes
     }

@@ -96,6 +96,36 @@ impl Cold {
 }
 
 #[test]
+fn jobs_whose_bodies_have_left_are_packed_until_one_is_looked_at() {
+    let mut cold = Cold::with("q", 2_000);
+    let resident = |cold: &Cold| cold.broker.engine.resident_bytes();
+    cold.store_all(1..=2_000);
+    let without_bodies = resident(&cold);
+    while cold.cool(u64::MAX) != Vec::<u64>::new() {}
+    // The last page stays as it is: the next new job comes there.
+    let packed = resident(&cold);
+    assert!(packed < without_bodies / 2, "{packed} of {without_bodies} bytes are left");
+    assert_eq!(cold.cool(u64::MAX), Vec::<u64>::new());
+    assert_eq!(resident(&cold), packed, "a look for bodies leaves what is packed alone");
+
+    let one_page = |cold: &Cold| resident(cold) > packed && resident(cold) < packed + 40_000;
+    assert_eq!(cold.broker.engine.job(JobId(1_000)).unwrap().payload.body_len(), 100);
+    assert!(one_page(&cold), "a look opens a page");
+    cold.broker.engine.pack([JobId(1_000)].into_iter());
+    assert_eq!(resident(&cold), packed, "and it is closed again");
+    cold.broker.hear(1, JobCommand::Cancel(id(1_000)));
+    assert!(one_page(&cold), "a change opens a page");
+    cold.broker.engine.pack([JobId(999)].into_iter());
+    assert!(resident(&cold) < packed, "the others are packed without it");
+
+    cold.broker.hear(2, take(["q"]));
+    cold.broker.engine.pack([JobId(1)].into_iter());
+    cold.broker.hear(3, ClientCommand::Close);
+    assert!((1..=2_000).filter(|job| *job != 1_000).all(|job| cold.stored(job).is_some()));
+    cold.broker.engine.check();
+}
+
+#[test]
 fn bodies_leave_from_the_newest_on_and_those_that_are_needed_soon_stay() {
     let mut cold = Cold::with("q", 600);
     assert_eq!(cold.cool(1_000), (591..=600).rev().collect::<Vec<_>>());

@@ -385,7 +385,10 @@ fn a_listing_whose_bodies_cannot_be_read_is_refused() {
 
 /// Pushes jobs of these sizes as one client, whose bodies are all needed at the end.
 fn pushed(bench: &mut Bench, sizes: &[usize]) -> Vec<Option<Refusal>> {
-    let pushes = sizes.iter().zip(1..).map(|(bytes, number)| JobCommand::Push(Box::new(job(number, *bytes))).into());
+    let pushes = sizes
+        .iter()
+        .zip((1..=u8::MAX).cycle())
+        .map(|(bytes, number)| JobCommand::Push(Box::new(job(number, *bytes))).into());
     let mut pushes: VecDeque<Item> = pushes.map(|push| Item::Command(Tag(1), push)).collect();
     let memory_max = bench.hub.with_journal(|engine, _| engine.limits().memory_max);
     while bench.visit(1, &mut pushes) == Visited::UntilRung {
@@ -418,6 +421,23 @@ fn a_job_waits_until_others_have_left_memory() {
         bench.settle();
         assert_eq!((bench.stored(), bench.resident(), bench.work.file.bytes()), ((0, 0), 0, 0), "{what}");
     }
+}
+
+#[test]
+fn jobs_are_packed_when_their_bodies_have_left_memory() {
+    let sizes = [200; 2_000];
+    let mut bench = Bench::new(220_000);
+    assert_eq!(pushed(&mut bench, &sizes), vec![None; sizes.len()]);
+    assert!(bench.stored().0 > 1_500);
+}
+
+/// Bodies so short that they stay.
+#[test]
+fn room_is_made_by_packing_alone() {
+    let sizes = [10; 2_000];
+    let mut bench = Bench::new(220_000);
+    let log = crate::testing::captured(|| assert_eq!(pushed(&mut bench, &sizes), vec![None; sizes.len()]));
+    assert_eq!((bench.stored(), log.as_str()), ((0, 0), ""));
 }
 
 #[test]
