@@ -1,4 +1,4 @@
-//! What the thread that moves bodies ([`crate::loading`]) is to do, and what it has done. Shared with the hub.
+//! The work of the thread that moves bodies ([`crate::loading`]), and its figures. Shared with the hub.
 
 use std::collections::VecDeque;
 use std::io;

@@ -1,7 +1,7 @@
 //! The memory of jobs: pages of slots. A job keeps its slot until it is removed.
 //!
-//! A page whose jobs are not needed soon is kept packed ([`Packed`]). Whoever looks at one of its jobs opens it: then
-//! its jobs are there, too, until the page is closed again or one of them changes.
+//! A page whose jobs are not needed soon is kept packed ([`Packed`]). A look at one of its jobs opens it: then its
+//! jobs are there, too, until the page is closed again or one of them changes.
 
 use std::cell::{Cell, OnceCell};
 

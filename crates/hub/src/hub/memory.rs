@@ -21,7 +21,7 @@ const BODIES_PART: u64 = 64;
 /// Jobs that one look of the engine for bodies passes.
 const JOBS_PER_LOOK: usize = 4_096;
 
-/// What can leave memory.
+/// Bodies that can leave memory.
 pub(crate) struct Cool {
     pub(crate) bodies: Vec<(JobId, Bytes)>,
     /// Jobs take less of it already.

@@ -82,7 +82,9 @@ fn bodies_that_exceed_memory_are_in_the_file() {
 #[test]
 fn jobs_that_exceed_memory_are_packed() {
     let mut daemon = Daemon::new();
-    (1..=20_000).for_each(|number: u64| drop(daemon.push(&number.to_le_bytes())));
+    for number in 1..=20_000_u64 {
+        daemon.push(&number.to_le_bytes());
+    }
     daemon.commit();
     let resident = |memory| reopened(&daemon, &limits(std::env::temp_dir(), memory)).engine.resident_bytes();
     let (all, few) = (resident(u64::MAX), resident(0));
