@@ -4,7 +4,7 @@
 //! Every protocol's crate and the server define their own sections of the one TOML file; the binary puts them together.
 //! No section and no protocol is named here.
 //!
-//! Reading order: `quantity` and `address` (formats of values) · `tls`, `throttle` and `secret` (keys that several
+//! Reading order: `section` (how a section is written) · `quantity` and `address` (formats of values) · `tls`, `throttle` and `secret` (keys that several
 //! sections have) · `rules` (checks that several sections need) · `file` (text to a configuration) · `overrides`
 //! (single keys from elsewhere) · `error`. This code opens only the configuration file and files of passwords.
 
@@ -15,6 +15,7 @@ mod overrides;
 mod quantity;
 mod rules;
 mod secret;
+mod section;
 mod throttle;
 mod tls;
 

@@ -31,71 +31,71 @@ const ADMIN_PORT: u16 = 47293;
 const PUBLISH_PORT: u16 = 47298;
 const SUBSCRIBE_PORT: u16 = 47299;
 
-/// `[eventmq]`
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Eventmq {
-    /// Serve the protocol at all.
-    pub enabled: bool,
-    /// Addresses for clients, workers and schedulers; empty for none.
-    pub listen: Vec<Listen>,
-    /// Addresses for the same roles and for administrators, who can stop the daemon if [`Eventmq::disconnect`] is set.
-    pub admin_listen: Vec<Listen>,
-    /// Addresses for the same roles, where stock publishers connect.
-    pub publish_listen: Vec<Listen>,
-    /// Addresses for subscribers.
-    pub subscribe_listen: Vec<Listen>,
-    /// `DISCONNECT` at [`Eventmq::admin_listen`] stops the daemon.
-    pub disconnect: bool,
-    /// The user that clients must send, with `password`; both empty for no login.
-    pub user: String,
-    /// The password that clients must send.
-    pub password: Secret,
-    /// A file with the password, surrounding blanks ignored; empty for none.
-    #[serde(deserialize_with = "credential")]
-    pub password_file: PathBuf,
-    /// A file with the secret key of CURVE; empty for no encryption.
-    #[serde(deserialize_with = "credential")]
-    pub curve_secret_key_file: PathBuf,
-    /// The keys of clients that may connect with CURVE; empty for all.
-    pub curve_clients: Vec<CurvePublicKey>,
-    /// The time between two heartbeats to a worker or scheduler.
-    pub heartbeat: Period,
-    /// The silence after which a worker or scheduler counts as dead; 0 = never.
-    pub heartbeat_timeout: Period,
-    /// The time between two extra heartbeats to a worker that has jobs and no credit; 0 = none.
-    pub nudge: Period,
-    /// The longest time between two such heartbeats.
-    pub nudge_max: Period,
-    /// How long a worker may have a job without a `timeout`; 0 = for ever.
-    pub lease: Period,
-    /// How long after a job's `timeout` its worker may still answer.
-    pub timeout_grace: Period,
-    /// How a worker's next job is chosen.
-    pub order: Order,
-    /// The queue whose workers also serve queues without workers of their own; empty for none.
-    pub fallback: String,
-    /// The most jobs and credits of one worker together.
-    pub jobs_max: u32,
-    /// Keep jobs that failed for good in the dead-letter queue.
-    pub keep_failed: bool,
-    /// Workers accept bodies that are not UTF-8.
-    pub binary_workers: bool,
-    /// Workers that may be lost with a job; 0 = the value of `limits.losses_max`.
-    pub losses_max: u32,
-    /// How long the identifier of a finished request is remembered; 0 = not at all.
-    pub dedup: Period,
-    /// Which scheduler runs schedules.
-    pub scheduler: Scheduler,
-    /// The most topics of one subscriber.
-    pub topics_max: usize,
-    /// The most bytes of those topics together.
-    pub topic_bytes_max: ByteSize,
-    /// TLS for every TCP address of all roles.
-    pub tls: Tls,
-    /// `[zmtp]`, which the registry of protocols puts here.
-    #[serde(skip)]
-    pub zmtp: Zmtp,
+windlass_config::section! {
+    /// `[eventmq]`
+    pub struct Eventmq {
+        /// Serve the protocol at all.
+        pub enabled: bool = true,
+        /// Addresses for clients, workers and schedulers; empty for none.
+        pub listen: Vec<Listen> = ROUTER_PORTS.map(Listen::local).to_vec(),
+        /// Addresses for the same roles and for administrators, who can stop the daemon if [`Eventmq::disconnect`] is set.
+        pub admin_listen: Vec<Listen> = vec![Listen::local(ADMIN_PORT)],
+        /// Addresses for the same roles, where stock publishers connect.
+        pub publish_listen: Vec<Listen> = vec![Listen::local(PUBLISH_PORT)],
+        /// Addresses for subscribers.
+        pub subscribe_listen: Vec<Listen> = vec![Listen::local(SUBSCRIBE_PORT)],
+        /// `DISCONNECT` at [`Eventmq::admin_listen`] stops the daemon.
+        pub disconnect: bool = false,
+        /// The user that clients must send, with `password`; both empty for no login.
+        pub user: String,
+        /// The password that clients must send.
+        pub password: Secret,
+        /// A file with the password, surrounding blanks ignored; empty for none.
+        #[serde(deserialize_with = "credential")]
+        pub password_file: PathBuf,
+        /// A file with the secret key of CURVE; empty for no encryption.
+        #[serde(deserialize_with = "credential")]
+        pub curve_secret_key_file: PathBuf,
+        /// The keys of clients that may connect with CURVE; empty for all.
+        pub curve_clients: Vec<CurvePublicKey>,
+        /// The time between two heartbeats to a worker or scheduler.
+        pub heartbeat: Period = Period::from_secs(3),
+        /// The silence after which a worker or scheduler counts as dead; 0 = never.
+        pub heartbeat_timeout: Period = Period::from_secs(10),
+        /// The time between two extra heartbeats to a worker that has jobs and no credit; 0 = none.
+        pub nudge: Period = Period::from_ms(2),
+        /// The longest time between two such heartbeats.
+        pub nudge_max: Period = Period::from_secs(1),
+        /// How long a worker may have a job without a `timeout`; 0 = for ever.
+        pub lease: Period = Period::from_secs(3_600),
+        /// How long after a job's `timeout` its worker may still answer.
+        pub timeout_grace: Period = Period::from_secs(5),
+        /// How a worker's next job is chosen.
+        pub order: Order = Order::Weight,
+        /// The queue whose workers also serve queues without workers of their own; empty for none.
+        pub fallback: String = "default".to_owned(),
+        /// The most jobs and credits of one worker together.
+        pub jobs_max: u32 = 4096,
+        /// Keep jobs that failed for good in the dead-letter queue.
+        pub keep_failed: bool = true,
+        /// Workers accept bodies that are not UTF-8.
+        pub binary_workers: bool = false,
+        /// Workers that may be lost with a job; 0 = the value of `limits.losses_max`.
+        pub losses_max: u32 = 0,
+        /// How long the identifier of a finished request is remembered; 0 = not at all.
+        pub dedup: Period = Period::from_ms(0),
+        /// Which scheduler runs schedules.
+        pub scheduler: Scheduler = Scheduler::Embedded,
+        /// The most topics of one subscriber.
+        pub topics_max: usize = 1000,
+        /// The most bytes of those topics together.
+        pub topic_bytes_max: ByteSize = ByteSize(64 << 10),
+        /// TLS for every TCP address of all roles.
+        pub tls: Tls,
+        /// `[zmtp]`, which the registry of protocols puts here.
+        #[serde(skip)]
+        pub zmtp: Zmtp,
+    }
 }
 
 /// The scheduler to use.
@@ -273,42 +273,6 @@ impl Protocol for Eventmq {
         let role = self.roles().into_iter().find(|it| it.name == running.name);
         let Some((RoleListen { role, .. }, shared)) = role.zip(running.shared.downcast_ref()) else { return Ok(None) };
         self.sessions(role, shared, daemon).map(Some)
-    }
-}
-
-impl Default for Eventmq {
-    fn default() -> Self {
-        Self {
-            enabled: true,
-            listen: ROUTER_PORTS.map(Listen::local).to_vec(),
-            admin_listen: vec![Listen::local(ADMIN_PORT)],
-            publish_listen: vec![Listen::local(PUBLISH_PORT)],
-            subscribe_listen: vec![Listen::local(SUBSCRIBE_PORT)],
-            disconnect: false,
-            user: String::new(),
-            password: Secret::default(),
-            password_file: PathBuf::new(),
-            curve_secret_key_file: PathBuf::new(),
-            curve_clients: Vec::new(),
-            heartbeat: Period::from_secs(3),
-            heartbeat_timeout: Period::from_secs(10),
-            nudge: Period::from_ms(2),
-            nudge_max: Period::from_secs(1),
-            lease: Period::from_secs(3_600),
-            timeout_grace: Period::from_secs(5),
-            order: Order::Weight,
-            fallback: "default".to_owned(),
-            jobs_max: 4096,
-            keep_failed: true,
-            binary_workers: false,
-            losses_max: 0,
-            dedup: Period::from_ms(0),
-            scheduler: Scheduler::Embedded,
-            topics_max: 1000,
-            topic_bytes_max: ByteSize(64 << 10),
-            tls: Tls::default(),
-            zmtp: Zmtp::default(),
-        }
     }
 }
 

@@ -25,38 +25,38 @@ const LINE_BYTES_CEILING: u64 = 1 << 20;
 /// The longest answer to `version`.
 const VERSION_BYTES_MAX: usize = 64;
 
-/// `[gearman]`
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Gearman {
-    /// Serve the protocol at all.
-    pub enabled: bool,
-    /// Addresses of Gearman; empty for none.
-    pub listen: Vec<Listen>,
-    /// The largest packet, header included.
-    pub frame_bytes_max: ByteSize,
-    /// The longest line of the admin protocol.
-    pub line_bytes_max: ByteSize,
-    /// Deliveries before a job is given up; 0 = the limit of all protocols, `limits.losses_max`.
-    pub job_retries: u32,
-    /// Keep jobs that were given up in the dead-letter queue.
-    pub keep_failed: bool,
-    /// The effect of a `CAN_DO_TIMEOUT` timeout on the job.
-    pub on_timeout: OnTimeout,
-    /// The unit of the number in `CAN_DO_TIMEOUT`.
-    pub timeout_unit: TimeoutUnit,
-    /// Serve a worker's functions in turn among jobs of equal priority.
-    pub round_robin: bool,
-    /// Forward exceptions to clients that did not ask for them.
-    pub exceptions: bool,
-    /// Let clients stop the daemon.
-    pub shutdown: bool,
-    /// The prefix of job handles; `{host}` stands for the name of the machine.
-    pub handle_prefix: String,
-    /// The answer to `version`, without `OK `.
-    pub version: String,
-    /// TLS for every TCP address in `listen`.
-    pub tls: Tls,
+windlass_config::section! {
+    /// `[gearman]`
+    pub struct Gearman {
+        /// Serve the protocol at all.
+        pub enabled: bool = true,
+        /// Addresses of Gearman; empty for none.
+        pub listen: Vec<Listen> = vec![Listen::local(PORT)],
+        /// The largest packet, header included.
+        pub frame_bytes_max: ByteSize = ByteSize(64 << 20),
+        /// The longest line of the admin protocol.
+        pub line_bytes_max: ByteSize = ByteSize(8192),
+        /// Deliveries before a job is given up; 0 = the limit of all protocols, `limits.losses_max`.
+        pub job_retries: u32 = 0,
+        /// Keep jobs that were given up in the dead-letter queue.
+        pub keep_failed: bool = true,
+        /// The effect of a `CAN_DO_TIMEOUT` timeout on the job.
+        pub on_timeout: OnTimeout = OnTimeout::Auto,
+        /// The unit of the number in `CAN_DO_TIMEOUT`.
+        pub timeout_unit: TimeoutUnit = TimeoutUnit::Milliseconds,
+        /// Serve a worker's functions in turn among jobs of equal priority.
+        pub round_robin: bool = false,
+        /// Forward exceptions to clients that did not ask for them.
+        pub exceptions: bool = false,
+        /// Let clients stop the daemon.
+        pub shutdown: bool = false,
+        /// The prefix of job handles; `{host}` stands for the name of the machine.
+        pub handle_prefix: String = format!("H:{HOST}"),
+        /// The answer to `version`, without `OK `.
+        pub version: String = "1.1.20".to_owned(),
+        /// TLS for every TCP address in `listen`.
+        pub tls: Tls,
+    }
 }
 
 /// The effect of a worker's timeout on its job.
@@ -80,27 +80,6 @@ pub enum TimeoutUnit {
     /// Seconds: Perl's `Gearman::Worker` and `Gearman::Server`.
     #[serde(rename = "s")]
     Seconds,
-}
-
-impl Default for Gearman {
-    fn default() -> Self {
-        Self {
-            enabled: true,
-            listen: vec![Listen::local(PORT)],
-            frame_bytes_max: ByteSize(64 << 20),
-            line_bytes_max: ByteSize(8192),
-            job_retries: 0,
-            keep_failed: true,
-            on_timeout: OnTimeout::Auto,
-            timeout_unit: TimeoutUnit::Milliseconds,
-            round_robin: false,
-            exceptions: false,
-            shutdown: false,
-            handle_prefix: format!("H:{HOST}"),
-            version: "1.1.20".to_owned(),
-            tls: Tls::default(),
-        }
-    }
 }
 
 impl Gearman {

@@ -4,6 +4,7 @@ use std::io;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex};
 
+use axum::extract::State;
 use axum::http::StatusCode;
 use windlass_config::Period;
 use windlass_daemon::client::{Client, Clients};
@@ -62,6 +63,9 @@ pub(crate) struct App {
     /// The engine's time at the start.
     pub(crate) started_at: Timestamp,
 }
+
+/// It, as handlers get it.
+pub(crate) type Shared = State<Arc<App>>;
 
 /// The peer of a connection.
 #[derive(Clone, Debug)]

@@ -4,7 +4,6 @@
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
-use serde::{Deserialize, Serialize};
 use windlass_config::{Address, ByteSize, ListenAddress, Period, Secret};
 
 /// The name of the Unix socket in the data directory, for commands.
@@ -18,73 +17,50 @@ pub(crate) const MIB: u64 = 1 << 20;
 /// Eight hours.
 const SESSION_IDLE_MS: u64 = 8 * 60 * 60 * 1_000;
 
-/// `[http]`
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Http {
-    /// Addresses; empty for none.
-    pub listen: Vec<ListenAddress>,
-    /// Names of this machine, besides `localhost`, under which browsers and proxies may ask for pages.
-    pub hosts: Vec<String>,
-    /// Where a proxy shows the pages: `/` and names; empty for the root. `X-Script-Name` of a request has precedence.
-    pub path_prefix: String,
-    /// Proxies whose `X-Forwarded-For` counts.
-    pub trusted_proxies: Vec<IpAddr>,
-    /// The longest body of a request, and so the largest job that can be pushed here.
-    pub body_bytes_max: ByteSize,
-    /// Connections.
-    pub connections_max: usize,
-    /// A file with logins; empty for none, so that everyone who can connect may do everything.
-    #[serde(deserialize_with = "windlass_config::credential")]
-    pub logins: PathBuf,
-    /// The password that every request needs, with any user name, if there is no file. No key: only a program that stands
-    /// in for Faktory sets it.
-    #[serde(skip)]
-    pub password: Secret,
-    /// How long a person who has logged in on a page may use none before logging in again.
-    pub session_idle: Period,
-    /// A file for the audit log; empty for the daemon's own log.
-    pub audit: PathBuf,
+windlass_config::section! {
+    /// `[http]`
+    pub struct Http {
+        /// Addresses; empty for none.
+        pub listen: Vec<ListenAddress> = vec![ListenAddress::Tcp { host: "127.0.0.1".to_owned(), port: PORT }],
+        /// Names of this machine, besides `localhost`, under which browsers and proxies may ask for pages.
+        pub hosts: Vec<String>,
+        /// Where a proxy shows the pages: `/` and names; empty for the root. `X-Script-Name` of a request has precedence.
+        pub path_prefix: String,
+        /// Proxies whose `X-Forwarded-For` counts.
+        pub trusted_proxies: Vec<IpAddr>,
+        /// The longest body of a request, and so the largest job that can be pushed here.
+        pub body_bytes_max: ByteSize = ByteSize(MIB),
+        /// Connections.
+        pub connections_max: usize = 256,
+        /// A file with logins; empty for none, so that everyone who can connect may do everything.
+        #[serde(deserialize_with = "windlass_config::credential")]
+        pub logins: PathBuf,
+        /// The password that every request needs, with any user name, if there is no file. No key: only a program that stands
+        /// in for Faktory sets it.
+        #[serde(skip)]
+        pub password: Secret,
+        /// How long a person who has logged in on a page may use none before logging in again.
+        pub session_idle: Period = Period::from_ms(SESSION_IDLE_MS),
+        /// A file for the audit log; empty for the daemon's own log.
+        pub audit: PathBuf,
+    }
 }
 
-/// `[metrics]`
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Metrics {
-    /// Queues with series of their own.
-    pub queues_max: usize,
+windlass_config::section! {
+    /// `[metrics]`
+    pub struct Metrics {
+        /// Queues with series of their own.
+        pub queues_max: usize = 200,
+    }
 }
 
 /// `[http]` and `[metrics]`.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Configured {
     /// `[http]`
     pub http: Http,
     /// `[metrics]`
     pub metrics: Metrics,
-}
-
-impl Default for Metrics {
-    fn default() -> Self {
-        Self { queues_max: 200 }
-    }
-}
-
-impl Default for Http {
-    fn default() -> Self {
-        Self {
-            listen: vec![ListenAddress::Tcp { host: "127.0.0.1".to_owned(), port: PORT }],
-            hosts: Vec::new(),
-            path_prefix: String::new(),
-            trusted_proxies: Vec::new(),
-            body_bytes_max: ByteSize(MIB),
-            connections_max: 256,
-            logins: PathBuf::new(),
-            password: Secret::default(),
-            session_idle: Period::from_ms(SESSION_IDLE_MS),
-            audit: PathBuf::new(),
-        }
-    }
 }
 
 impl Http {

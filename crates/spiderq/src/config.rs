@@ -22,43 +22,43 @@ const NAME: &str = "spiderq";
 /// The port of the examples in spiderq's own documentation; it has no port of its own.
 const PORT: u16 = 5555;
 
-/// `[spiderq]`
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Spiderq {
-    /// Serve the protocol at all.
-    pub enabled: bool,
-    /// Addresses of spiderq; empty for none.
-    pub listen: Vec<Listen>,
-    /// The queue served there.
-    pub queue: String,
-    /// The dialect.
-    pub dialect: Dialect,
-    /// Let clients stop the daemon.
-    pub terminate: bool,
-    /// Return a connection's lent entries to the queue when it ends.
-    pub release_on_disconnect: bool,
-    /// The most blocking lends of one connection that may wait.
-    pub lends_max: usize,
-    /// The user that clients must send, with `password`; both empty for no login.
-    pub user: String,
-    /// The password that clients must send.
-    pub password: Secret,
-    /// A file with the password, surrounding blanks ignored; empty for none.
-    #[serde(deserialize_with = "credential")]
-    pub password_file: PathBuf,
-    /// A file with the secret key of CURVE; empty for no encryption.
-    #[serde(deserialize_with = "credential")]
-    pub curve_secret_key_file: PathBuf,
-    /// The keys of clients that may connect with CURVE; empty for all.
-    pub curve_clients: Vec<CurvePublicKey>,
-    /// More listeners, each with addresses of its own.
-    pub more: Vec<SpiderqMore>,
-    /// TLS for every TCP address of all listeners.
-    pub tls: Tls,
-    /// `[zmtp]`, which the registry of protocols puts here.
-    #[serde(skip)]
-    pub zmtp: Zmtp,
+windlass_config::section! {
+    /// `[spiderq]`
+    pub struct Spiderq {
+        /// Serve the protocol at all.
+        pub enabled: bool = true,
+        /// Addresses of spiderq; empty for none.
+        pub listen: Vec<Listen> = vec![Listen::local(PORT)],
+        /// The queue served there.
+        pub queue: String = "spiderq".to_owned(),
+        /// The dialect.
+        pub dialect: Dialect = Dialect::Auto,
+        /// Let clients stop the daemon.
+        pub terminate: bool = false,
+        /// Return a connection's lent entries to the queue when it ends.
+        pub release_on_disconnect: bool = false,
+        /// The most blocking lends of one connection that may wait.
+        pub lends_max: usize = 10_000,
+        /// The user that clients must send, with `password`; both empty for no login.
+        pub user: String,
+        /// The password that clients must send.
+        pub password: Secret,
+        /// A file with the password, surrounding blanks ignored; empty for none.
+        #[serde(deserialize_with = "credential")]
+        pub password_file: PathBuf,
+        /// A file with the secret key of CURVE; empty for no encryption.
+        #[serde(deserialize_with = "credential")]
+        pub curve_secret_key_file: PathBuf,
+        /// The keys of clients that may connect with CURVE; empty for all.
+        pub curve_clients: Vec<CurvePublicKey>,
+        /// More listeners, each with addresses of its own.
+        pub more: Vec<SpiderqMore>,
+        /// TLS for every TCP address of all listeners.
+        pub tls: Tls,
+        /// `[zmtp]`, which the registry of protocols puts here.
+        #[serde(skip)]
+        pub zmtp: Zmtp,
+    }
 }
 
 /// `[[spiderq.more]]`: missing keys have the values of `[spiderq]`.
@@ -283,28 +283,6 @@ impl Protocol for Spiderq {
         let Some((_, cycle)) = there.min_by_key(|(_, cycle)| cycle.queue != shared.queue) else { return Ok(None) };
         let settings = Self { queue: shared.queue.clone(), ..cycle }.own_settings(daemon)?;
         Ok(Some(sessions(shared, Settings { counters: Arc::clone(&shared.counters), ..settings })))
-    }
-}
-
-impl Default for Spiderq {
-    fn default() -> Self {
-        Self {
-            enabled: true,
-            listen: vec![Listen::local(PORT)],
-            queue: "spiderq".to_owned(),
-            dialect: Dialect::Auto,
-            terminate: false,
-            release_on_disconnect: false,
-            lends_max: 10_000,
-            user: String::new(),
-            password: Secret::default(),
-            password_file: PathBuf::new(),
-            curve_secret_key_file: PathBuf::new(),
-            curve_clients: Vec::new(),
-            more: Vec::new(),
-            tls: Tls::default(),
-            zmtp: Zmtp::default(),
-        }
     }
 }
 

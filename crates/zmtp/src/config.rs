@@ -3,7 +3,6 @@
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
-use serde::{Deserialize, Serialize};
 use windlass_config::{ByteSize, Error, FRAME_BYTES_CEILING, FRAME_BYTES_MIN, Period, positive, senseless, within};
 use windlass_engine::ClientInfo;
 use windlass_session::protocol::SessionFactory;
@@ -14,34 +13,21 @@ use crate::{ConnectionRegistry, HangUp, Limits, Registration, Role, Settings};
 /// At least an envelope's delimiter and a payload; with more parts than this, reading one message takes too long.
 const PARTS_RANGE: RangeInclusive<usize> = 2..=65_536;
 
-/// `[zmtp]`: ZeroMQ's transport, for every protocol that uses it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Zmtp {
-    /// The largest message, the sum of its parts.
-    pub message_bytes_max: ByteSize,
-    /// The most parts of one message.
-    pub parts_max: usize,
-    /// How long a peer may take for greeting and handshake.
-    pub handshake_timeout: Period,
-    /// With more peers of one listener in the handshake, those that are silent for a second are closed.
-    pub handshakes_max: usize,
-    /// Silence after which a peer is sent a ping; 0 = never.
-    pub ping_idle: Period,
-    /// How long a peer may take to answer a ping.
-    pub ping_timeout: Period,
-}
-
-impl Default for Zmtp {
-    fn default() -> Self {
-        Self {
-            message_bytes_max: ByteSize(64 << 20),
-            parts_max: 64,
-            handshake_timeout: Period::from_secs(5),
-            handshakes_max: 256,
-            ping_idle: Period::from_secs(30),
-            ping_timeout: Period::from_secs(30),
-        }
+windlass_config::section! {
+    /// `[zmtp]`: ZeroMQ's transport, for every protocol that uses it.
+    pub struct Zmtp {
+        /// The largest message, the sum of its parts.
+        pub message_bytes_max: ByteSize = ByteSize(64 << 20),
+        /// The most parts of one message.
+        pub parts_max: usize = 64,
+        /// How long a peer may take for greeting and handshake.
+        pub handshake_timeout: Period = Period::from_secs(5),
+        /// With more peers of one listener in the handshake, those that are silent for a second are closed.
+        pub handshakes_max: usize = 256,
+        /// Silence after which a peer is sent a ping; 0 = never.
+        pub ping_idle: Period = Period::from_secs(30),
+        /// How long a peer may take to answer a ping.
+        pub ping_timeout: Period = Period::from_secs(30),
     }
 }
 

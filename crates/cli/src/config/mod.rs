@@ -11,7 +11,6 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use serde::{Deserialize, Serialize};
 use windlass_config::{Error, Override, Period};
 use windlass_daemon::config::{self, Bridge, Cluster, Durability, Limits, Log, Postgres, Queue, Server, Store};
 use windlass_daemon::operator_port::OperatorPort;
@@ -27,71 +26,45 @@ use windlass_zmtp::Zmtp;
 /// The default configuration, with an explanation of every key.
 pub(crate) const DEFAULTS: &str = include_str!("../../../../config/windlass.toml");
 
-/// The whole configuration. Every key is optional; unknown keys are errors.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub(crate) struct Config {
-    /// The directory of the journal; relative to the working directory.
-    pub data_dir: PathBuf,
-    /// What an acknowledgement promises.
-    pub durability: Durability,
-    /// The longest time between two commits with [`Durability::Interval`].
-    pub commit_interval: Period,
-    /// The log's level, format and file.
-    pub log: Log,
-    /// Threads, connections and timeouts.
-    pub server: Server,
-    /// Limits of the queues.
-    pub limits: Limits,
-    /// The journal.
-    pub store: Store,
-    /// The database that has the store instead of the data directory.
-    pub postgres: Postgres,
-    /// The other daemons that form one broker with this one.
-    pub cluster: Cluster,
-    /// Queues that all protocols share.
-    pub bridge: Bridge,
-    /// Rules for the jobs of single queues.
-    pub queues: BTreeMap<String, Queue>,
-    /// HTTP.
-    pub http: Http,
-    /// What Prometheus scrapes.
-    pub metrics: Metrics,
-    /// Faktory.
-    pub faktory: Faktory,
-    /// Gearman.
-    pub gearman: Gearman,
-    /// spiderq.
-    pub spiderq: Spiderq,
-    /// EventMQ.
-    pub eventmq: Eventmq,
-    /// ZeroMQ's transport, under spiderq and EventMQ.
-    pub zmtp: Zmtp,
-}
-
-impl Default for Config {
-    fn default() -> Self {
-        let common = config::Config::default();
-        Self {
-            data_dir: common.data_dir,
-            durability: common.durability,
-            commit_interval: common.commit_interval,
-            log: common.log,
-            server: common.server,
-            limits: common.limits,
-            store: common.store,
-            postgres: common.postgres,
-            cluster: common.cluster,
-            bridge: common.bridge,
-            queues: common.queues,
-            http: Http::default(),
-            metrics: Metrics::default(),
-            faktory: Faktory::default(),
-            gearman: Gearman::default(),
-            spiderq: Spiderq::default(),
-            eventmq: Eventmq::default(),
-            zmtp: Zmtp::default(),
-        }
+windlass_config::section! {
+    /// The whole configuration.
+    pub(crate) struct Config {
+        /// The directory of the journal; relative to the working directory.
+        pub data_dir: PathBuf = config::Config::default().data_dir,
+        /// What an acknowledgement promises.
+        pub durability: Durability = config::Config::default().durability,
+        /// The longest time between two commits with [`Durability::Interval`].
+        pub commit_interval: Period = config::Config::default().commit_interval,
+        /// The log's level, format and file.
+        pub log: Log,
+        /// Threads, connections and timeouts.
+        pub server: Server,
+        /// Limits of the queues.
+        pub limits: Limits,
+        /// The journal.
+        pub store: Store,
+        /// The database that has the store instead of the data directory.
+        pub postgres: Postgres,
+        /// The other daemons that form one broker with this one.
+        pub cluster: Cluster,
+        /// Queues that all protocols share.
+        pub bridge: Bridge,
+        /// Rules for the jobs of single queues.
+        pub queues: BTreeMap<String, Queue>,
+        /// HTTP.
+        pub http: Http,
+        /// What Prometheus scrapes.
+        pub metrics: Metrics,
+        /// Faktory.
+        pub faktory: Faktory,
+        /// Gearman.
+        pub gearman: Gearman,
+        /// spiderq.
+        pub spiderq: Spiderq,
+        /// EventMQ.
+        pub eventmq: Eventmq,
+        /// ZeroMQ's transport, under spiderq and EventMQ.
+        pub zmtp: Zmtp,
     }
 }
 

@@ -66,16 +66,16 @@ pub enum Durability {
     Interval,
 }
 
-/// `[log]`
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Log {
-    /// A level, or directives as `tracing-subscriber`'s `EnvFilter` takes them.
-    pub level: String,
-    /// The format of lines.
-    pub format: LogFormat,
-    /// The file to append to; empty for standard error.
-    pub file: PathBuf,
+windlass_config::section! {
+    /// `[log]`
+    pub struct Log {
+        /// A level, or directives as `tracing-subscriber`'s `EnvFilter` takes them.
+        pub level: String = "info".to_owned(),
+        /// The format of lines.
+        pub format: LogFormat = LogFormat::Text,
+        /// The file to append to; empty for standard error.
+        pub file: PathBuf,
+    }
 }
 
 /// The format of log lines.
@@ -88,105 +88,105 @@ pub enum LogFormat {
     Json,
 }
 
-/// `[limits]`: the engine's limits, in the operator's units.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Limits {
-    /// Jobs in all states together.
-    pub jobs_max: u64,
-    /// Bytes of memory of the whole daemon; 0 = half of the machine's.
-    pub memory: ByteSize,
-    /// Bytes that all jobs together may count as, in memory and on the disk; 0 = no limit.
-    pub jobs_bytes_max: ByteSize,
-    /// Schedules.
-    pub schedules_max: u32,
-    /// Batches.
-    pub batches_max: u32,
-    /// How deep batches may be nested.
-    pub batch_depth_max: u32,
-    /// How long a batch is kept after its last waiting or leased job has ended.
-    pub batch_ttl: Period,
-    /// Queues.
-    pub queues_max: u32,
-    /// Queues one client may serve.
-    pub abilities_max: u32,
-    /// Bytes of a queue's name, a job's public name or a coalescing key.
-    pub name_bytes_max: ByteSize,
-    /// Clients that follow one job.
-    pub listeners_max: u32,
-    /// The longest lease.
-    pub lease_max: Period,
-    /// How long the dead-letter queue keeps a job.
-    pub dead_ttl: Period,
-    /// Jobs in the dead-letter queue.
-    pub dead_max: u64,
-    /// Bytes that those jobs may count as; 0 = a quarter of `memory`, and of
-    /// `jobs_bytes_max`.
-    pub dead_bytes_max: ByteSize,
-    /// How long a woken worker may take to request work.
-    pub wake_patience: Period,
-    /// How long a named worker may go without a heartbeat.
-    pub beat_timeout: Period,
-    /// Workers that may be lost with a job before it goes to the dead-letter queue; 0 = any number.
-    pub losses_max: u32,
-    /// How long a job waits after the second loss; doubles with each further one.
-    pub loss_pause: Period,
-    /// Rows that one listing or bulk command visits.
-    pub page_max: u32,
+windlass_config::section! {
+    /// `[limits]`: the engine's limits, in the operator's units.
+    pub struct Limits {
+        /// Jobs in all states together.
+        pub jobs_max: u64 = 50_000_000,
+        /// Bytes of memory of the whole daemon; 0 = half of the machine's.
+        pub memory: ByteSize = ByteSize(0),
+        /// Bytes that all jobs together may count as, in memory and on the disk; 0 = no limit.
+        pub jobs_bytes_max: ByteSize = ByteSize(0),
+        /// Schedules.
+        pub schedules_max: u32 = 10_000,
+        /// Batches.
+        pub batches_max: u32 = 100_000,
+        /// How deep batches may be nested.
+        pub batch_depth_max: u32 = 100,
+        /// How long a batch is kept after its last waiting or leased job has ended.
+        pub batch_ttl: Period = Period::from_days(7),
+        /// Queues.
+        pub queues_max: u32 = 100_000,
+        /// Queues one client may serve.
+        pub abilities_max: u32 = 10_000,
+        /// Bytes of a queue's name, a job's public name or a coalescing key.
+        pub name_bytes_max: ByteSize = ByteSize(8192),
+        /// Clients that follow one job.
+        pub listeners_max: u32 = 10_000,
+        /// The longest lease.
+        pub lease_max: Period = Period::from_days(365),
+        /// How long the dead-letter queue keeps a job.
+        pub dead_ttl: Period = Period::from_days(180),
+        /// Jobs in the dead-letter queue.
+        pub dead_max: u64 = 1_000_000,
+        /// Bytes that those jobs may count as; 0 = a quarter of `memory`, and of
+        /// `jobs_bytes_max`.
+        pub dead_bytes_max: ByteSize = ByteSize(0),
+        /// How long a woken worker may take to request work.
+        pub wake_patience: Period = Period::from_secs(1),
+        /// How long a named worker may go without a heartbeat.
+        pub beat_timeout: Period = Period::from_secs(60),
+        /// Workers that may be lost with a job before it goes to the dead-letter queue; 0 = any number.
+        pub losses_max: u32 = 5,
+        /// How long a job waits after the second loss; doubles with each further one.
+        pub loss_pause: Period = Period::from_secs(1),
+        /// Rows that one listing or bulk command visits.
+        pub page_max: u32 = 200,
+    }
 }
 
-/// `[store]`
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Store {
-    /// Memory for the parts of the table that checkpoints change.
-    pub cache: ByteSize,
-    /// Log bytes that trigger a checkpoint.
-    pub checkpoint: ByteSize,
-    /// Time without commits that triggers a checkpoint.
-    pub checkpoint_quiet: Period,
-    /// A table smaller than this is never rebuilt to save space.
-    pub compact_floor: ByteSize,
-    /// A commit that takes longer makes the daemon answer "unavailable".
-    pub commit_timeout: Period,
-    /// A commit that takes longer ends the daemon.
-    pub commit_abort: Period,
+windlass_config::section! {
+    /// `[store]`
+    pub struct Store {
+        /// Memory for the parts of the table that checkpoints change.
+        pub cache: ByteSize = ByteSize(16 * MIB),
+        /// Log bytes that trigger a checkpoint.
+        pub checkpoint: ByteSize = ByteSize(64 * MIB),
+        /// Time without commits that triggers a checkpoint.
+        pub checkpoint_quiet: Period = Period::from_secs(30),
+        /// A table smaller than this is never rebuilt to save space.
+        pub compact_floor: ByteSize = ByteSize(32 * MIB),
+        /// A commit that takes longer makes the daemon answer "unavailable".
+        pub commit_timeout: Period = Period::from_secs(30),
+        /// A commit that takes longer ends the daemon.
+        pub commit_abort: Period = Period::from_secs(300),
+    }
 }
 
-/// `[postgres]`
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Postgres {
-    /// Where the database is; empty: the store is in the data directory.
-    pub url: String,
-    /// The file with the password.
-    pub password_file: PathBuf,
-    /// Whether connections are encrypted.
-    pub sslmode: SslMode,
-    /// The certificates of the authorities that may have signed the server's.
-    pub ca_file: PathBuf,
-    /// The schema that holds the tables.
-    pub schema: String,
-    /// How long the store belongs to a daemon that does not renew its lease.
-    pub lease: Period,
-    /// How long a connection may take to open.
-    pub connect_timeout: Period,
+windlass_config::section! {
+    /// `[postgres]`
+    pub struct Postgres {
+        /// Where the database is; empty: the store is in the data directory.
+        pub url: String,
+        /// The file with the password.
+        pub password_file: PathBuf,
+        /// Whether connections are encrypted.
+        pub sslmode: SslMode = SslMode::Auto,
+        /// The certificates of the authorities that may have signed the server's.
+        pub ca_file: PathBuf,
+        /// The schema that holds the tables.
+        pub schema: String = "windlass".to_owned(),
+        /// How long the store belongs to a daemon that does not renew its lease.
+        pub lease: Period = Period::from_secs(2),
+        /// How long a connection may take to open.
+        pub connect_timeout: Period = Period::from_secs(5),
+    }
 }
 
-/// `[cluster]`
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Cluster {
-    /// Where this daemon takes links of other daemons while it leads; empty: it is alone.
-    pub listen: Vec<ListenAddress>,
-    /// Where other daemons reach it; empty: at the first address of `listen`.
-    pub address: String,
-    /// The name of the broker that all its daemons form.
-    pub name: String,
-    /// How long clients wait for a leader before their connections are closed.
-    pub hold: Period,
-    /// The certificates of the links.
-    pub tls: Tls,
+windlass_config::section! {
+    /// `[cluster]`
+    pub struct Cluster {
+        /// Where this daemon takes links of other daemons while it leads; empty: it is alone.
+        pub listen: Vec<ListenAddress>,
+        /// Where other daemons reach it; empty: at the first address of `listen`.
+        pub address: String,
+        /// The name of the broker that all its daemons form.
+        pub name: String = "windlass".to_owned(),
+        /// How long clients wait for a leader before their connections are closed.
+        pub hold: Period = Period::from_secs(30),
+        /// The certificates of the links.
+        pub tls: Tls,
+    }
 }
 
 impl Cluster {
@@ -203,18 +203,6 @@ impl Cluster {
             Some(listen) if self.address.is_empty() => listen.to_string(),
             Some(_) => self.address.clone(),
             None => String::new(),
-        }
-    }
-}
-
-impl Default for Cluster {
-    fn default() -> Self {
-        Self {
-            listen: Vec::new(),
-            address: String::new(),
-            name: "windlass".to_owned(),
-            hold: Period::from_secs(30),
-            tls: Tls::default(),
         }
     }
 }
@@ -260,66 +248,6 @@ impl Default for Config {
             values: BTreeMap::new(),
             defaults: BTreeMap::new(),
             ephemeral: false,
-        }
-    }
-}
-
-impl Default for Log {
-    fn default() -> Self {
-        Self { level: "info".to_owned(), format: LogFormat::Text, file: PathBuf::new() }
-    }
-}
-
-impl Default for Limits {
-    fn default() -> Self {
-        Self {
-            jobs_max: 50_000_000,
-            memory: ByteSize(0),
-            jobs_bytes_max: ByteSize(0),
-            schedules_max: 10_000,
-            batches_max: 100_000,
-            batch_depth_max: 100,
-            batch_ttl: Period::from_days(7),
-            queues_max: 100_000,
-            abilities_max: 10_000,
-            name_bytes_max: ByteSize(8192),
-            listeners_max: 10_000,
-            lease_max: Period::from_days(365),
-            dead_ttl: Period::from_days(180),
-            dead_max: 1_000_000,
-            dead_bytes_max: ByteSize(0),
-            wake_patience: Period::from_secs(1),
-            beat_timeout: Period::from_secs(60),
-            losses_max: 5,
-            loss_pause: Period::from_secs(1),
-            page_max: 200,
-        }
-    }
-}
-
-impl Default for Store {
-    fn default() -> Self {
-        Self {
-            cache: ByteSize(16 * MIB),
-            checkpoint: ByteSize(64 * MIB),
-            checkpoint_quiet: Period::from_secs(30),
-            compact_floor: ByteSize(32 * MIB),
-            commit_timeout: Period::from_secs(30),
-            commit_abort: Period::from_secs(300),
-        }
-    }
-}
-
-impl Default for Postgres {
-    fn default() -> Self {
-        Self {
-            url: String::new(),
-            password_file: PathBuf::new(),
-            sslmode: SslMode::Auto,
-            ca_file: PathBuf::new(),
-            schema: "windlass".to_owned(),
-            lease: Period::from_secs(2),
-            connect_timeout: Period::from_secs(5),
         }
     }
 }

@@ -3,11 +3,9 @@
 
 mod cron;
 
-use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use serde::{Deserialize, Serialize};
 use windlass_bridge::Origin;
 use windlass_config::{
     ByteSize, Error, FRAME_BYTES_CEILING, FRAME_BYTES_MIN, Misplaced, Period, Secret, Throttles, Tls, check_secret,
@@ -29,68 +27,44 @@ const PORT: u16 = 7419;
 /// The longest reservation that a job can request.
 const DAY_MS: u64 = 86_400_000;
 
-/// `[faktory]`
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Faktory {
-    /// Serve the protocol at all.
-    pub enabled: bool,
-    /// Addresses of Faktory; empty for none.
-    pub listen: Vec<Listen>,
-    /// The password that clients must prove; empty for none.
-    pub password: Secret,
-    /// A file with the password, surrounding blanks ignored; empty for none.
-    #[serde(deserialize_with = "credential")]
-    pub password_file: PathBuf,
-    /// The longest line, and so the largest job.
-    pub line_bytes_max: ByteSize,
-    /// Connections; 0 = as many as the daemon allows.
-    pub connections_max: usize,
-    /// How long a client may take to send HELLO.
-    pub hello_timeout: Period,
-    /// How long FETCH waits for a job.
-    pub fetch_wait: Period,
-    /// The shortest reservation.
-    pub reserve_min: Period,
-    /// The longest reservation.
-    pub reserve_max: Period,
-    /// How long a batch may be open.
-    pub batch_open_max: Period,
-    /// The longest arguments that are compared by value for unique jobs.
-    pub unique_args_bytes_max: ByteSize,
-    /// Return a dead worker's jobs to their queues at once, instead of when their reservations end.
-    pub requeue_on_worker_death: bool,
-    /// The server's description in INFO.
-    pub description: String,
-    /// Recurring jobs.
-    pub cron: Vec<Cron>,
-    /// Limits on the jobs of a queue that are worked on at once.
-    pub throttles: Throttles,
-    /// TLS for every TCP address in `listen`.
-    pub tls: Tls,
-}
-
-impl Default for Faktory {
-    fn default() -> Self {
-        Self {
-            enabled: true,
-            listen: vec![Listen::local(PORT)],
-            password: Secret::default(),
-            password_file: PathBuf::new(),
-            line_bytes_max: ByteSize(64 * MIB),
-            connections_max: 0,
-            hello_timeout: Period::from_secs(2),
-            fetch_wait: Period::from_secs(2),
-            reserve_min: Period::from_secs(60),
-            reserve_max: Period::from_days(1),
-            batch_open_max: Period::from_secs(1_800),
-            unique_args_bytes_max: ByteSize(MIB),
-            requeue_on_worker_death: false,
-            description: "Faktory Enterprise".to_owned(),
-            cron: Vec::new(),
-            throttles: BTreeMap::new(),
-            tls: Tls::default(),
-        }
+windlass_config::section! {
+    /// `[faktory]`
+    pub struct Faktory {
+        /// Serve the protocol at all.
+        pub enabled: bool = true,
+        /// Addresses of Faktory; empty for none.
+        pub listen: Vec<Listen> = vec![Listen::local(PORT)],
+        /// The password that clients must prove; empty for none.
+        pub password: Secret,
+        /// A file with the password, surrounding blanks ignored; empty for none.
+        #[serde(deserialize_with = "credential")]
+        pub password_file: PathBuf,
+        /// The longest line, and so the largest job.
+        pub line_bytes_max: ByteSize = ByteSize(64 * MIB),
+        /// Connections; 0 = as many as the daemon allows.
+        pub connections_max: usize = 0,
+        /// How long a client may take to send HELLO.
+        pub hello_timeout: Period = Period::from_secs(2),
+        /// How long FETCH waits for a job.
+        pub fetch_wait: Period = Period::from_secs(2),
+        /// The shortest reservation.
+        pub reserve_min: Period = Period::from_secs(60),
+        /// The longest reservation.
+        pub reserve_max: Period = Period::from_days(1),
+        /// How long a batch may be open.
+        pub batch_open_max: Period = Period::from_secs(1_800),
+        /// The longest arguments that are compared by value for unique jobs.
+        pub unique_args_bytes_max: ByteSize = ByteSize(MIB),
+        /// Return a dead worker's jobs to their queues at once, instead of when their reservations end.
+        pub requeue_on_worker_death: bool = false,
+        /// The server's description in INFO.
+        pub description: String = "Faktory Enterprise".to_owned(),
+        /// Recurring jobs.
+        pub cron: Vec<Cron>,
+        /// Limits on the jobs of a queue that are worked on at once.
+        pub throttles: Throttles,
+        /// TLS for every TCP address in `listen`.
+        pub tls: Tls,
     }
 }
 

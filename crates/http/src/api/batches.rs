@@ -1,17 +1,13 @@
 //! Batches: list, get.
 
-use std::sync::Arc;
-
 use axum::Json;
-use axum::extract::State;
 use windlass_engine::{BatchView, CallbackState, Query, Reply};
 
-use super::listing::{Page, listing};
+use super::listing::listing;
 use super::view::{of_one, view};
 use crate::app::{App, Now};
 use crate::name::Name;
-use crate::params::Params;
-use crate::problem::{Outcome, Problem};
+use crate::problem::Problem;
 use crate::time::moment_text;
 
 view! {

@@ -2,10 +2,8 @@
 //! engine.
 
 use std::num::NonZeroU32;
-use std::sync::Arc;
 use std::time::Duration;
 
-use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
 use serde::{Deserialize, Serialize};
@@ -14,7 +12,7 @@ use windlass_engine::{BulkCommand, Command, Cursor, Filter, Mutation, Query, Rep
 
 use super::filter::Conditions;
 use super::pace::Pace;
-use crate::app::App;
+use crate::app::{App, Shared};
 use crate::audit::Affected;
 use crate::cursor::CursorText;
 use crate::params::{Params, TwoParams};
@@ -76,7 +74,7 @@ macro_rules! changes {
             responses((status = 200, body = ManyChanged), (status = 400, body = Problem), (status = 503, body = Problem))
         )]
         pub(super) async fn $name(
-            State(app): State<Arc<App>>,
+            app: Shared,
             TwoParams(conditions, how): TwoParams<Conditions, How>,
         ) -> Outcome<ManyChanged> {
             change(&app, Mutation::$action, conditions, &how).await
@@ -107,10 +105,7 @@ changes! {
 #[utoipa::path(get, path = "/api/v1/jobs/count", tag = "jobs", operation_id = "count_jobs", params(Conditions),
     responses((status = 200, body = JobCount), (status = 400, body = Problem), (status = 503, body = Problem))
 )]
-pub(super) async fn count(
-    State(app): State<Arc<App>>,
-    Params(conditions): Params<Conditions>,
-) -> Outcome<Json<JobCount>> {
+pub(super) async fn count(app: Shared, Params(conditions): Params<Conditions>) -> Outcome<Json<JobCount>> {
     let filter = conditions.filter(&app).await?;
     // A change that no state of a job refuses.
     let round = |page| round(&filter, Mutation::Cancel, page, true);

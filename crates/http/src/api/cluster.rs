@@ -1,14 +1,11 @@
 //! Several daemons as one broker: what this one is, and leading no more.
 
-use std::sync::Arc;
-
 use axum::Json;
-use axum::extract::State;
 use axum::http::StatusCode;
 use windlass_daemon::{Edge, Role};
 
 use super::view::view;
-use crate::app::App;
+use crate::app::Shared;
 use crate::problem::{Outcome, Problem};
 use crate::time::moment_text;
 
@@ -54,7 +51,7 @@ view! {
 #[utoipa::path(get, path = "/api/v1/cluster", tag = "status", operation_id = "cluster", responses(
     (status = 200, body = Membership)
 ))]
-pub(crate) async fn show(State(app): State<Arc<App>>) -> Json<Membership> {
+pub(crate) async fn show(app: Shared) -> Json<Membership> {
     Json(Membership::of(app.control.role()))
 }
 
@@ -66,7 +63,7 @@ pub(crate) async fn show(State(app): State<Arc<App>>) -> Json<Membership> {
     (status = 202, description = "Another daemon may lead soon"),
     (status = 409, description = "This daemon does not lead, or is alone", body = Problem)
 ))]
-pub(super) async fn yield_lead(State(app): State<Arc<App>>) -> Outcome<StatusCode> {
+pub(super) async fn yield_lead(app: Shared) -> Outcome<StatusCode> {
     match app.control.role() {
         Role::Leading { .. } => {
             app.control.yield_lead();

@@ -1,18 +1,12 @@
 //! Connections of all protocols: list, close.
 
-use std::sync::Arc;
-
-use axum::Json;
-use axum::extract::State;
 use axum::http::StatusCode;
-use windlass_engine::{ClientCommand, ClientId, ClientRow, Query, Reply};
+use windlass_engine::{ClientCommand, ClientId, ClientRow};
 
-use super::listing::{Page, listing};
+use super::listing::listing;
 use super::view::{of_one, view};
 use crate::app::{App, Now};
 use crate::name::Name;
-use crate::params::Params;
-use crate::problem::{Outcome, Problem};
 
 view! {
     /// A connection.

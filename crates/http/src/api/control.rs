@@ -1,10 +1,8 @@
 //! The daemon as a whole: drain it, reload its configuration.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 
 use axum::Json;
-use axum::extract::State;
 use axum::http::StatusCode;
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -12,7 +10,7 @@ use windlass_daemon::control::{Changes, Draining};
 use windlass_engine::Protocol;
 
 use super::view::view;
-use crate::app::App;
+use crate::app::{App, Shared};
 use crate::problem::{Outcome, Problem};
 
 view! {
@@ -64,7 +62,7 @@ impl Drain {
     (status = 202, description = "The drain has begun", body = Drain),
     (status = 409, description = "A drain or a graceful stop was under way: the daemon stops now", body = Problem)
 ))]
-pub(super) async fn drain(State(app): State<Arc<App>>) -> Outcome<(StatusCode, Json<Drain>)> {
+pub(super) async fn drain(app: Shared) -> Outcome<(StatusCode, Json<Drain>)> {
     let draining = app.control.drain().await.ok_or_else(|| Problem::conflict("the daemon stops now"))?;
     Ok((StatusCode::ACCEPTED, Json(Drain::of(&draining, &app))))
 }
@@ -86,7 +84,7 @@ pub(super) struct Reloaded {
     (status = 200, body = Reloaded),
     (status = 422, description = "The configuration is invalid", body = Problem)
 ))]
-pub(super) async fn reload(State(app): State<Arc<App>>) -> Outcome<Json<Reloaded>> {
+pub(super) async fn reload(app: Shared) -> Outcome<Json<Reloaded>> {
     let invalid = |why| Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "invalid_configuration", why);
     let Changes { applied, restart } = app.control.reload().await.map_err(invalid)?;
     Ok(Json(Reloaded { applied, needs_restart: restart }))

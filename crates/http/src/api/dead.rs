@@ -2,11 +2,9 @@
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Json;
-use axum::extract::State;
 use serde::Serialize;
 use utoipa::ToSchema;
 use windlass_engine::{Cursor, JobStateKind, JobView, Query, Reply, Timestamp, error_group};
@@ -14,7 +12,7 @@ use windlass_engine::{Cursor, JobStateKind, JobView, Query, Reply, Timestamp, er
 use super::filter::Conditions;
 use super::pace::Pace;
 use super::views::kind;
-use crate::app::App;
+use crate::app::{App, Shared};
 use crate::name::Name;
 use crate::params::Params;
 use crate::problem::{Outcome, Problem};
@@ -81,10 +79,7 @@ struct Group {
 #[utoipa::path(get, path = "/api/v1/dead", tag = "jobs", operation_id = "dead_groups", params(Conditions), responses(
     (status = 200, body = DeadGroups), (status = 400, body = Problem)
 ))]
-pub(crate) async fn groups(
-    State(app): State<Arc<App>>,
-    Params(conditions): Params<Conditions>,
-) -> Outcome<Json<DeadGroups>> {
+pub(crate) async fn groups(app: Shared, Params(conditions): Params<Conditions>) -> Outcome<Json<DeadGroups>> {
     let mut filter = conditions.filter(&app).await?;
     filter.state = Some(JobStateKind::Dead);
     let (mut client, pace, mut after) = (app.client(), Pace::new(TIME_MAX), Some(Cursor::default()));

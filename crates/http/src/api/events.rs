@@ -2,12 +2,10 @@
 //! slow misses some, and is shown how many.
 
 use std::convert::Infallible;
-use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Extension;
 use axum::body::Body;
-use axum::extract::State;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
@@ -18,7 +16,7 @@ use windlass_daemon::client::Client;
 use windlass_engine::{JobChange, Protocol, QueueChange, Watched, WorkerChange};
 
 use super::views::state_name;
-use crate::app::{App, Peer};
+use crate::app::{App, Peer, Shared};
 use crate::name::Name;
 use crate::params::Params;
 use crate::places::Place;
@@ -86,7 +84,7 @@ pub(super) struct MissedEvent {
     (status = 400, body = Problem), (status = 503, body = Problem)
 ))]
 pub(super) async fn events(
-    State(app): State<Arc<App>>,
+    app: Shared,
     Extension(peer): Extension<Peer>,
     Params(Which { queue }): Params<Which>,
 ) -> Outcome<Response> {
@@ -106,7 +104,7 @@ pub(super) async fn events(
 /// A reader of events.
 struct Watching {
     client: Client,
-    app: Arc<App>,
+    app: Shared,
     queue: Option<Name>,
     /// Room that the engine has not been given yet.
     room: u32,

@@ -1,15 +1,12 @@
 //! An export of everything.
 
-use std::sync::Arc;
-
 use axum::body::Body;
-use axum::extract::State;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use futures_util::stream;
 use windlass_daemon::export::NoExport;
 
-use crate::app::App;
+use crate::app::Shared;
 use crate::problem::{Outcome, Problem};
 
 /// Everything that the daemon keeps, as of one commit
@@ -22,7 +19,7 @@ use crate::problem::{Outcome, Problem};
     (status = 409, description = "Another export is under way", body = Problem),
     (status = 503, description = "The store cannot be read, or the daemon stops", body = Problem)
 ))]
-pub(super) async fn export(State(app): State<Arc<App>>) -> Outcome<Response> {
+pub(super) async fn export(app: Shared) -> Outcome<Response> {
     let mut export = app.exports.begin().map_err(|why| problem(&why))?;
     // While the picture is taken, it may still fail.
     let first = export.next().await.map_err(|why| problem(&why))?;

@@ -1,16 +1,14 @@
 //! The counters of each day.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use axum::Json;
-use axum::extract::State;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 use windlass_engine::{Query, Reply, date};
 
 use super::status::totals;
-use crate::app::App;
+use crate::app::Shared;
 use crate::params::Params;
 use crate::problem::{Outcome, Problem};
 
@@ -50,7 +48,7 @@ pub(crate) struct Day {
 #[utoipa::path(get, path = "/api/v1/history", tag = "status", operation_id = "get_history", params(Which), responses(
     (status = 200, body = History), (status = 400, body = Problem)
 ))]
-pub(crate) async fn history(State(app): State<Arc<App>>, Params(which): Params<Which>) -> Outcome<Json<History>> {
+pub(crate) async fn history(app: Shared, Params(which): Params<Which>) -> Outcome<Json<History>> {
     let days = which.days.unwrap_or(DAYS);
     if !(1..=DAYS_MAX).contains(&days) {
         return Err(Problem::bad_request(format!("days is 1 to {DAYS_MAX}, not {days}")));

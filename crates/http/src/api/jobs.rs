@@ -1,10 +1,8 @@
 //! Jobs: list, get; retry, kill, delete, cancel, requeue of one.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Json;
-use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::{Deserialize, Serialize};
@@ -18,7 +16,7 @@ use super::filter::Conditions;
 use super::pace::Pace;
 use super::view::of_one;
 use super::views::{Job, state_name};
-use crate::app::App;
+use crate::app::{App, Shared};
 use crate::cursor::CursorText;
 use crate::name::Name;
 use crate::params::{Body, Segments, TwoParams, rows};
@@ -69,7 +67,7 @@ const SEARCH_MAX: Duration = Duration::from_millis(50);
     (status = 200, body = JobPage), (status = 400, body = Problem)
 ))]
 pub(crate) async fn list(
-    State(app): State<Arc<App>>,
+    app: Shared,
     TwoParams(conditions, which): TwoParams<Conditions, Which>,
 ) -> Outcome<Json<JobPage>> {
     let conditions = if which.order == Some(Order::Next) { conditions.in_turn()? } else { conditions };
@@ -105,7 +103,7 @@ pub(crate) async fn list(
 /// Everything about a job
 #[utoipa::path(get, path = "/api/v1/jobs/{id}", tag = "jobs", operation_id = "get_job",
     responses((status = 200, body = JobDetail), (status = 404, body = Problem)))]
-pub(crate) async fn get(State(app): State<Arc<App>>, Segments(id): Segments<u64>) -> Outcome<Json<JobDetail>> {
+pub(crate) async fn get(app: Shared, Segments(id): Segments<u64>) -> Outcome<Json<JobDetail>> {
     let view = look(&app, id).await?;
     // The job may have ended meanwhile.
     let why = match app.ask(Query::Why(JobRef::Id(JobId(id)))).await {
@@ -146,7 +144,7 @@ async fn batch_of(app: &App, view: &JobView) -> Option<Name> {
 /// The bytes of a job's body
 #[utoipa::path(get, path = "/api/v1/jobs/{id}/body", tag = "jobs", operation_id = "get_job_body",
     responses((status = 200, body = Body, content_type = "application/octet-stream"), (status = 404, body = Problem)))]
-pub(super) async fn body(State(app): State<Arc<App>>, Segments(id): Segments<u64>) -> Outcome<Response> {
+pub(super) async fn body(app: Shared, Segments(id): Segments<u64>) -> Outcome<Response> {
     let view = look(&app, id).await?;
     let headers = [(header::CONTENT_TYPE, "application/octet-stream"), (header::CONTENT_DISPOSITION, "attachment")];
     Ok((headers, view.job.payload.share_body()).into_response())

@@ -1,9 +1,6 @@
 //! A worker's reports on the job it has.
 
-use std::sync::Arc;
-
 use axum::Json;
-use axum::extract::State;
 use axum::http::StatusCode;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
@@ -12,7 +9,7 @@ use windlass_config::Period;
 use windlass_engine::{Failure, Fate, JobRef, LeaseCommand, Proof, Reply};
 
 use super::take::LeaseName;
-use crate::app::App;
+use crate::app::Shared;
 use crate::name::Name;
 use crate::params::{Body, Params, Segments};
 use crate::problem::{Outcome, Problem};
@@ -54,11 +51,7 @@ pub(super) struct Extension {
     request_body(content = Body, content_type = "application/octet-stream"),
     responses((status = 204), (status = 404, body = Problem), (status = 409, body = Problem))
 )]
-pub(super) async fn done(
-    State(app): State<Arc<App>>,
-    Segments(lease): Segments<LeaseName>,
-    Body(result): Body,
-) -> Outcome<StatusCode> {
+pub(super) async fn done(app: Shared, Segments(lease): Segments<LeaseName>, Body(result): Body) -> Outcome<StatusCode> {
     let (job, proof) = lease.claim();
     app.ask(LeaseCommand::Finish { job, proof, result }).await?;
     Ok(StatusCode::NO_CONTENT)
@@ -71,7 +64,7 @@ pub(super) async fn done(
     responses((status = 200, body = FailedJob), (status = 404, body = Problem), (status = 409, body = Problem))
 )]
 pub(super) async fn fail(
-    State(app): State<Arc<App>>,
+    app: Shared,
     Segments(lease): Segments<LeaseName>,
     Params(failed): Params<Failed>,
     Body(message): Body,
@@ -102,7 +95,7 @@ pub(super) async fn fail(
     responses((status = 204), (status = 404, body = Problem), (status = 409, body = Problem))
 )]
 pub(super) async fn extend(
-    State(app): State<Arc<App>>,
+    app: Shared,
     Segments(lease): Segments<LeaseName>,
     Params(Extension { by }): Params<Extension>,
 ) -> Outcome<StatusCode> {

@@ -41,16 +41,21 @@ macro_rules! listing {
         }
 
         $(#[$about])*
-        #[utoipa::path(get, path = $path, tag = $tag, operation_id = $operation, params(Page), responses(
-            (status = 200, body = $Page), (status = 400, body = Problem)
-        ))]
-        pub(crate) async fn list(State(app): State<Arc<App>>, Params(page): Params<Page>) -> Outcome<Json<$Page>> {
+        #[utoipa::path(get, path = $path, tag = $tag, operation_id = $operation, params(crate::api::listing::Page),
+            responses((status = 200, body = $Page), (status = 400, body = crate::problem::Problem))
+        )]
+        pub(crate) async fn list(
+            app: crate::app::Shared,
+            crate::params::Params(page): crate::params::Params<crate::api::listing::Page>,
+        ) -> crate::problem::Outcome<axum::Json<$Page>> {
             let (after, limit) = (page.cursor(), crate::params::rows(page.limit)?);
-            let query = Query::$Kind { $($field: $value,)? after, limit };
-            let Reply::$Kind { rows, next } = app.ask(query).await? else { return Err(Problem::unexpected()) };
+            let query = windlass_engine::Query::$Kind { $($field: $value,)? after, limit };
+            let windlass_engine::Reply::$Kind { rows, next } = app.ask(query).await? else {
+                return Err(crate::problem::Problem::unexpected());
+            };
             let now = app.now();
             let $rows = rows.iter().map(|row| $Row::of(row, &app, now)).collect();
-            Ok(Json($Page { $rows, next: next.map(crate::cursor::CursorText) }))
+            Ok(axum::Json($Page { $rows, next: next.map(crate::cursor::CursorText) }))
         }
     };
 }

@@ -1,14 +1,13 @@
 //! `/metrics`.
 
-use std::sync::{Arc, PoisonError};
+use std::sync::PoisonError;
 
-use axum::extract::State;
 use axum::http::{HeaderMap, header};
 use axum::response::{IntoResponse, Response};
 use windlass_daemon::client::Readiness;
 use windlass_engine::Protocol;
 
-use crate::app::App;
+use crate::app::Shared;
 use crate::metrics::{OPEN_METRICS, PLAIN, Scraped, text};
 use crate::problem::Outcome;
 
@@ -16,7 +15,7 @@ use crate::problem::Outcome;
 #[utoipa::path(get, path = "/metrics", tag = "status", responses(
     (status = 200, description = "Prometheus' text, or OpenMetrics if `Accept` names it", body = String, content_type = "text/plain")
 ))]
-pub(super) async fn metrics(State(app): State<Arc<App>>, headers: HeaderMap) -> Outcome<Response> {
+pub(super) async fn metrics(app: Shared, headers: HeaderMap) -> Outcome<Response> {
     let (stats, rows, figures) = (app.stats().await?, app.queues().await?, app.figures().await?);
     let now = app.now();
     let protocols = stats.protocols.iter().map(|it| it.protocol).chain([Protocol::HTTP]);

@@ -1,9 +1,6 @@
 //! Push a job.
 
-use std::sync::Arc;
-
 use axum::Json;
-use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::{Deserialize, Serialize};
@@ -13,7 +10,7 @@ use windlass_engine::{
     Backoff, Clash, Expiry, JobCommand, KeyUntil, NewJob, Priority, Protocol, Pushed, Reply, Retry, Unique,
 };
 
-use crate::app::{App, Now};
+use crate::app::{App, Now, Shared};
 use crate::name::Name;
 use crate::params::{Body, Params, Segments};
 use crate::problem::{Outcome, Problem};
@@ -76,7 +73,7 @@ pub(super) struct PushedJob {
     )
 )]
 pub(super) async fn push(
-    State(app): State<Arc<App>>,
+    app: Shared,
     Segments(queue): Segments<Name>,
     Params(terms): Params<Terms>,
     Body(body): Body,

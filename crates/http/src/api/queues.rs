@@ -4,9 +4,7 @@
 //! shows.
 
 use std::num::NonZeroU32;
-use std::sync::Arc;
 
-use axum::extract::State;
 use axum::http::StatusCode;
 use axum::{Extension, Json};
 use bytes::Bytes;
@@ -21,7 +19,7 @@ use windlass_engine::{
 use super::listing::Page;
 use super::view::of_one;
 use super::views::{Part, Queue};
-use crate::app::App;
+use crate::app::{App, Shared};
 use crate::audit::Affected;
 use crate::cursor::CursorText;
 use crate::name::Name;
@@ -48,7 +46,7 @@ pub(super) struct Changed {
 #[utoipa::path(get, path = "/api/v1/queues", tag = "queues", operation_id = "list_queues", params(Page), responses(
     (status = 200, body = QueuePage), (status = 400, body = Problem)
 ))]
-pub(crate) async fn list(State(app): State<Arc<App>>, Params(page): Params<Page>) -> Outcome<Json<QueuePage>> {
+pub(crate) async fn list(app: Shared, Params(page): Params<Page>) -> Outcome<Json<QueuePage>> {
     let (after, limit) = (page.cursor(), rows(page.limit)?);
     let query = Query::Queues { after, limit };
     let Reply::Queues { rows, next } = app.ask(query.clone()).await? else { return Err(Problem::unexpected()) };
@@ -72,7 +70,7 @@ of_one! {
         (status = 400, body = Problem), (status = 429, body = Problem)
     )
 )]
-pub(super) async fn pause(State(app): State<Arc<App>>, Segments(Name(queue)): Segments<Name>) -> Outcome<Set> {
+pub(super) async fn pause(app: Shared, Segments(Name(queue)): Segments<Name>) -> Outcome<Set> {
     let before = app.queue(queue.clone()).await?;
     // A pause alone keeps no queue.
     if before.as_ref().is_none_or(is_unused) {
@@ -95,7 +93,7 @@ of_one! {
 #[utoipa::path(post, path = "/api/v1/queues/{queue}/clear", tag = "queues", operation_id = "clear_queue",
     responses((status = 200, body = Changed), (status = 404, body = Problem)))]
 pub(super) async fn clear(
-    State(app): State<Arc<App>>,
+    app: Shared,
     Segments(queue): Segments<Name>,
 ) -> Outcome<(Extension<Affected>, Json<Changed>)> {
     let Some(row) = app.queue(queue.0.clone()).await? else { return Err(unknown()) };
@@ -150,7 +148,7 @@ pub(super) struct Room {
     )
 )]
 pub(super) async fn throttle(
-    State(app): State<Arc<App>>,
+    app: Shared,
     Segments(Name(queue)): Segments<Name>,
     Params(Slots { concurrency, per_worker, timeout }): Params<Slots>,
 ) -> Outcome<Set> {
@@ -188,7 +186,7 @@ of_one! {
     )
 )]
 pub(super) async fn limit(
-    State(app): State<Arc<App>>,
+    app: Shared,
     Segments(Name(queue)): Segments<Name>,
     Params(Room { jobs }): Params<Room>,
 ) -> Outcome<Set> {

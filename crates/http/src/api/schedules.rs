@@ -1,22 +1,18 @@
 //! Schedules: list, run now, pause, resume, remove.
 
-use std::sync::Arc;
-
 use axum::Json;
-use axum::extract::State;
 use axum::http::StatusCode;
 use windlass_config::Period;
 use windlass_engine::{
     JobId, JobRef, Query, Recurrence, Reply, RunEnd, Schedule as Kept, ScheduleCommand, ScheduleRef,
 };
 
-use super::listing::{Page, listing};
+use super::listing::listing;
 use super::push::PushedJob;
 use super::view::{of_one, view};
 use super::words::words;
 use crate::app::{App, Now};
 use crate::name::Name;
-use crate::params::Params;
 use crate::problem::{Outcome, Problem};
 use crate::time::moment_text;
 

@@ -1,15 +1,12 @@
 //! One search box: a number, a jid, a handle, a unique id, a message id, or the name of a queue.
 
-use std::sync::Arc;
-
 use axum::Json;
-use axum::extract::State;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 use windlass_engine::{Cursor, Filter, JobId, JobRef, Protocol, Query, Reply};
 
-use crate::app::App;
+use crate::app::{App, Shared};
 use crate::name::Name;
 use crate::params::Params;
 use crate::problem::{Outcome, Problem};
@@ -39,7 +36,7 @@ pub(crate) struct Found {
 #[utoipa::path(get, path = "/api/v1/search", tag = "jobs", operation_id = "search", params(Wanted), responses(
     (status = 200, body = Found), (status = 400, body = Problem)
 ))]
-pub(crate) async fn search(State(app): State<Arc<App>>, Params(wanted): Params<Wanted>) -> Outcome<Json<Found>> {
+pub(crate) async fn search(app: Shared, Params(wanted): Params<Wanted>) -> Outcome<Json<Found>> {
     let text = wanted.q.trim();
     let name = Name::try_from(text.to_owned()).map_err(Problem::bad_request)?.0;
     let mut jobs = Vec::new();

@@ -1,10 +1,8 @@
 //! Probes, and the figures of the whole daemon.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use axum::Json;
-use axum::extract::State;
 use axum::http::StatusCode;
 use windlass_daemon::Role;
 use windlass_daemon::client::Readiness;
@@ -13,7 +11,7 @@ use windlass_engine::{ProtocolStats, Stats, Totals};
 use super::control::Drain;
 use super::view::view;
 use super::views::counts;
-use crate::app::App;
+use crate::app::{App, Shared};
 use crate::problem::Outcome;
 use crate::time::moment_text;
 
@@ -90,7 +88,7 @@ pub(super) async fn livez() -> &'static str {
 #[utoipa::path(get, path = "/readyz", tag = "status", responses(
     (status = 200, body = String), (status = 503, description = "The reason", body = String)
 ))]
-pub(super) async fn readyz(State(app): State<Arc<App>>) -> (StatusCode, String) {
+pub(super) async fn readyz(app: Shared) -> (StatusCode, String) {
     let readiness = app.clients.readiness();
     let status = if readiness == Readiness::Ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     let role = match app.control.role() {
@@ -103,7 +101,7 @@ pub(super) async fn readyz(State(app): State<Arc<App>>) -> (StatusCode, String) 
 
 /// The figures of the whole daemon
 #[utoipa::path(get, path = "/api/v1/status", tag = "status", responses((status = 200, body = Status)))]
-pub(crate) async fn status(State(app): State<Arc<App>>) -> Outcome<Json<Status>> {
+pub(crate) async fn status(app: Shared) -> Outcome<Json<Status>> {
     let stats = app.stats().await?;
     Ok(Json(Status::of(&stats, &app)))
 }

@@ -1,9 +1,7 @@
 //! Take a job, and how its lease is named.
 
 use std::fmt;
-use std::sync::Arc;
 
-use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
@@ -17,7 +15,7 @@ use windlass_engine::{
 
 use super::view::view;
 use super::views::body;
-use crate::app::{App, Now, Peer};
+use crate::app::{App, Now, Peer, Shared};
 use crate::name::Name;
 use crate::params::{Params, Segments};
 use crate::problem::{Outcome, Problem};
@@ -90,7 +88,7 @@ view! {
     )
 )]
 pub(super) async fn take(
-    State(app): State<Arc<App>>,
+    app: Shared,
     Extension(peer): Extension<Peer>,
     Segments(queue): Segments<Name>,
     Params(terms): Params<Terms>,

@@ -1,18 +1,12 @@
 //! Throttles: which queues have one, and who holds its slots.
 
-use std::sync::Arc;
+use windlass_engine::{JobId, LeaseHolder, ThrottleRow, Timestamp};
 
-use axum::Json;
-use axum::extract::State;
-use windlass_engine::{JobId, LeaseHolder, Query, Reply, ThrottleRow, Timestamp};
-
-use super::listing::{Page, listing};
+use super::listing::listing;
 use super::view::view;
 use super::views::Throttle;
 use crate::app::{App, Now};
 use crate::name::Name;
-use crate::params::Params;
-use crate::problem::{Outcome, Problem};
 
 view! {
     /// A queue with a throttle.

@@ -37,7 +37,7 @@ macro_rules! of_one {
             (status = $ok $(, body = $Body)?) $(, (status = $refused, body = crate::problem::Problem))*
         ))]
         $visibility async fn $name(
-            axum::extract::State($app): axum::extract::State<std::sync::Arc<crate::app::App>>,
+            $app: crate::app::Shared,
             crate::params::Segments($thing): crate::params::Segments<$Type>,
         ) -> crate::problem::Outcome<$Answer> $body
     )+};

@@ -1,10 +1,8 @@
 //! Wait until the queue is in a state: for tests of other programs.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Json;
-use axum::extract::State;
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 use utoipa::{IntoParams, ToSchema};
@@ -12,7 +10,7 @@ use windlass_config::Period;
 use windlass_daemon::client::Readiness;
 use windlass_engine::JobStateKind;
 
-use crate::app::App;
+use crate::app::{App, Shared};
 use crate::name::Name;
 use crate::params::Params;
 use crate::problem::{Outcome, Problem};
@@ -58,7 +56,7 @@ pub(super) struct Waited {
     (status = 200, body = Waited),
     (status = 400, body = Problem), (status = 409, description = "Not in time", body = Problem), (status = 503, body = Problem)
 ))]
-pub(super) async fn wait(State(app): State<Arc<App>>, Params(until): Params<Until>) -> Outcome<Json<Waited>> {
+pub(super) async fn wait(app: Shared, Params(until): Params<Until>) -> Outcome<Json<Waited>> {
     let Until { until: Condition::Empty, queue, timeout } = until;
     let timeout = timeout.unwrap_or(TIMEOUT);
     if timeout > TIMEOUT_MAX {

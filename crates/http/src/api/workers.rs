@@ -1,18 +1,13 @@
 //! Workers known by name: list, quiet, stop.
 
-use std::sync::Arc;
-
-use axum::Json;
-use axum::extract::State;
 use axum::http::StatusCode;
-use windlass_engine::{JobId, Query, Reply, Timestamp, WorkerCommand, WorkerRow, WorkerState};
+use windlass_engine::{JobId, Timestamp, WorkerCommand, WorkerRow, WorkerState};
 
-use super::listing::{Page, listing};
+use super::listing::listing;
 use super::view::{of_one, view};
-use crate::app::{App, Now};
+use crate::app::{App, Now, Shared};
 use crate::name::Name;
-use crate::params::Params;
-use crate::problem::{Outcome, Problem};
+use crate::problem::Outcome;
 
 view! {
     /// A worker known by name.
@@ -90,7 +85,7 @@ of_one! {
 #[utoipa::path(post, path = "/api/v1/workers/quiet", tag = "workers", operation_id = "quiet_workers",
     responses((status = 204))
 )]
-pub(super) async fn quiet_all(State(app): State<Arc<App>>) -> Outcome<StatusCode> {
+pub(super) async fn quiet_all(app: Shared) -> Outcome<StatusCode> {
     set_state(&app, Name(bytes::Bytes::new()), WorkerState::Quiet).await
 }
 
@@ -98,7 +93,7 @@ pub(super) async fn quiet_all(State(app): State<Arc<App>>) -> Outcome<StatusCode
 #[utoipa::path(post, path = "/api/v1/workers/stop", tag = "workers", operation_id = "stop_workers",
     responses((status = 204))
 )]
-pub(super) async fn stop_all(State(app): State<Arc<App>>) -> Outcome<StatusCode> {
+pub(super) async fn stop_all(app: Shared) -> Outcome<StatusCode> {
     set_state(&app, Name(bytes::Bytes::new()), WorkerState::Terminate).await
 }
 

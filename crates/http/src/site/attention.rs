@@ -1,6 +1,5 @@
 //! What an operator should look at first.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use windlass_engine::{Cursor, Query, Reply};
@@ -30,7 +29,7 @@ pub(super) struct Concern {
 
 /// Looks at the daemon, and at one page of its queues. More of them are looked at in between. What does not answer is left
 /// out.
-pub(super) async fn look(app: &Arc<App>) -> Vec<Concern> {
+pub(super) async fn look(app: &App) -> Vec<Concern> {
     let mut concerns = limits(app).await;
     let query = Query::Queues { after: Cursor::default(), limit: u32::MAX };
     if let Ok(Reply::Queues { rows, next }) = app.ask(query).await {
@@ -43,7 +42,7 @@ pub(super) async fn look(app: &Arc<App>) -> Vec<Concern> {
 }
 
 /// Looks at all queues, a page at a time, while overviews ask for it.
-pub(super) async fn survey(app: &Arc<App>) {
+pub(super) async fn survey(app: &App) {
     let is_asked = app.surveys.is_asked();
     let (mut survey, mut client) = (Survey::default(), app.client());
     let mut after = is_asked.then(Cursor::default);

@@ -1,15 +1,10 @@
 //! Several daemons as one broker.
 
-use std::sync::Arc;
-
 use askama::Template;
-use axum::extract::State;
-use axum::response::Html;
 
-use super::shell::{Shell, page};
+use super::shell::{Rendered, Shell, page};
 use crate::api::cluster::{self, Membership};
-use crate::app::App;
-use crate::problem::Outcome;
+use crate::app::Shared;
 
 #[derive(Debug, Template)]
 #[template(path = "cluster.html")]
@@ -18,6 +13,6 @@ struct Cluster {
     it: Membership,
 }
 
-pub(super) async fn show(shell: Shell, app: State<Arc<App>>) -> Outcome<Html<String>> {
+pub(super) async fn show(shell: Shell, app: Shared) -> Rendered {
     page(&Cluster { shell, it: cluster::show(app).await.0 })
 }

@@ -1,17 +1,13 @@
 //! Dead letters by their error.
 
-use std::sync::Arc;
-
 use askama::Template;
-use axum::extract::{RawQuery, State};
-use axum::response::Html;
+use axum::extract::RawQuery;
 
-use super::shell::{Shell, page};
+use super::shell::{Rendered, Shell, page};
 use crate::api::dead::{self, DeadGroup, DeadGroups};
 use crate::api::filter::Conditions;
-use crate::app::App;
+use crate::app::Shared;
 use crate::params::{Known, Params, names};
-use crate::problem::Outcome;
 
 #[derive(Debug, Template)]
 #[template(path = "dead.html")]
@@ -24,10 +20,10 @@ struct Dead {
 
 pub(super) async fn show(
     shell: Shell,
-    app: State<Arc<App>>,
+    app: Shared,
     RawQuery(query): RawQuery,
     Known(conditions): Known<Conditions>,
-) -> Outcome<Html<String>> {
+) -> Rendered {
     let given = form_urlencoded::parse(query.as_deref().unwrap_or_default().as_bytes()).into_owned();
     let known = names::<Conditions>();
     let is_kept = |(name, value): &(String, String)| known.contains(name) && name != "state" && !value.is_empty();

@@ -2,24 +2,22 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use askama::Template;
-use axum::extract::{RawQuery, State};
+use axum::extract::RawQuery;
 use axum::http::Uri;
-use axum::response::Html;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use windlass_engine::Protocol;
 
-use super::shell::{Shell, page};
+use super::shell::{Rendered, Shell, page};
 use super::timeline::Moment;
 use crate::api::detail::JobDetail;
 use crate::api::filter::Conditions;
 use crate::api::jobs::{self, JobPage, Which};
 use crate::api::views::{Job, STATES};
-use crate::app::App;
+use crate::app::Shared;
 use crate::params::{Segments, TwoParams, names};
 use crate::problem::{Outcome, Problem};
 
@@ -67,11 +65,7 @@ struct Shown {
 /// How long the search for the first row goes on.
 const SEARCH_MAX: Duration = Duration::from_secs(1);
 
-pub(super) async fn list(
-    shell: Shell,
-    State(app): State<Arc<App>>,
-    RawQuery(query): RawQuery,
-) -> Outcome<Html<String>> {
+pub(super) async fn list(shell: Shell, app: Shared, RawQuery(query): RawQuery) -> Rendered {
     // A form sends its empty fields, too.
     let given = form_urlencoded::parse(query.as_deref().unwrap_or_default().as_bytes());
     let known = [names::<Conditions>(), names::<Which>()].concat();
@@ -87,10 +81,10 @@ pub(super) async fn list(
 }
 
 /// A page of jobs, or an empty one if the first job is far away.
-pub(super) async fn search(app: &Arc<App>, conditions: &Conditions, mut which: Which) -> Outcome<JobPage> {
+pub(super) async fn search(app: &Shared, conditions: &Conditions, mut which: Which) -> Outcome<JobPage> {
     let (begun, limit, order) = (Instant::now(), which.limit, which.order);
     loop {
-        let list = jobs::list(State(Arc::clone(app)), TwoParams(conditions.clone(), which)).await?.0;
+        let list = jobs::list(app.clone(), TwoParams(conditions.clone(), which)).await?.0;
         if !list.jobs.is_empty() || list.next.is_none() || begun.elapsed() > SEARCH_MAX {
             return Ok(list);
         }
@@ -156,8 +150,8 @@ impl JobsPage {
     }
 }
 
-pub(super) async fn show(shell: Shell, State(app): State<Arc<App>>, id: Segments<u64>) -> Outcome<Html<String>> {
-    let detail = jobs::get(State(app), id).await?.0;
+pub(super) async fn show(shell: Shell, app: Shared, id: Segments<u64>) -> Rendered {
+    let detail = jobs::get(app, id).await?.0;
     let body = Shown::of(&detail);
     let timeline = Moment::all(&detail);
     page(&OneJob { shell, detail, body, timeline })

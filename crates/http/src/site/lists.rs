@@ -1,14 +1,11 @@
 //! Pages that are one listing of the API: workers, schedules, batches, throttles, connections; and one batch.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use askama::Template;
-use axum::extract::State;
-use axum::response::Html;
 
 use super::jobs::search;
-use super::shell::{Age, Shell, page};
+use super::shell::{Age, Rendered, Shell, page};
 use crate::api::batches::Batch;
 use crate::api::filter::Conditions;
 use crate::api::jobs::{JobPage, Which};
@@ -16,19 +13,18 @@ use crate::api::listing::Page;
 use crate::api::throttles::Throttled;
 use crate::api::views::Throttle;
 use crate::api::{batches, connections, schedules, throttles, workers};
-use crate::app::App;
+use crate::app::Shared;
 use crate::name::Name;
 use crate::params::{Known, Params, Segments};
-use crate::problem::Outcome;
 
 /// The pages: the listing, its rows, and the template.
 macro_rules! lists {
     ($($name:ident: $Rows:ident, $template:literal;)+) => {$(
         pub(super) async fn $name(
             shell: Shell,
-            app: State<Arc<App>>,
+            app: Shared,
             Known(which): Known<Page>,
-        ) -> Outcome<Html<String>> {
+        ) -> Rendered {
             #[derive(Debug, Template)]
             #[template(path = $template)]
             struct List {
@@ -61,11 +57,11 @@ struct OneBatch {
 /// One batch with its jobs.
 pub(super) async fn batch(
     shell: Shell,
-    State(app): State<Arc<App>>,
+    app: Shared,
     Segments(name): Segments<Name>,
     Known(which): Known<Which>,
-) -> Outcome<Html<String>> {
-    let batch = batches::get(State(Arc::clone(&app)), Segments(name.clone())).await?.0;
+) -> Rendered {
+    let batch = batches::get(app.clone(), Segments(name.clone())).await?.0;
     let query = form_urlencoded::Serializer::new(String::new()).append_pair("batch", &name.to_string()).finish();
     let list = search(&app, &Conditions::of_batch(name), which).await?;
     page(&OneBatch { shell, batch, list, query })

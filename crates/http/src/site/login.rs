@@ -4,15 +4,14 @@
 //! programs are refused with 401, and browsers' own dialogs are asked for nowhere.
 
 use std::collections::HashMap;
-use std::sync::Arc;
 
 use askama::Template;
-use axum::extract::{Request, State};
+use axum::extract::Request;
 use axum::http::{StatusCode, header};
-use axum::response::{Html, IntoResponse, Response};
+use axum::response::{IntoResponse, Response};
 
-use super::shell::{Shell, page};
-use crate::app::{App, Peer};
+use super::shell::{Rendered, Shell, page};
+use crate::app::{App, Peer, Shared};
 use crate::login::{Credentials, Identity, Token};
 use crate::params::Params;
 use crate::prefix::{LOGIN, local, to_path};
@@ -40,11 +39,7 @@ pub(super) struct Which {
 }
 
 /// The form.
-pub(super) async fn show(
-    shell: Shell,
-    State(app): State<Arc<App>>,
-    Params(Which { to }): Params<Which>,
-) -> Outcome<Response> {
+pub(super) async fn show(shell: Shell, app: Shared, Params(Which { to }): Params<Which>) -> Outcome<Response> {
     let to = local(&to);
     if app.logins.is_none() {
         return Ok(to_path(&shell.prefix, to));
@@ -53,7 +48,7 @@ pub(super) async fn show(
 }
 
 /// Begins a session.
-pub(super) async fn log_in(shell: Shell, State(app): State<Arc<App>>, request: Request) -> Outcome<Response> {
+pub(super) async fn log_in(shell: Shell, app: Shared, request: Request) -> Outcome<Response> {
     let peer = request.extensions().get::<Peer>().cloned().ok_or_else(Problem::unexpected)?;
     let cookie = Token::cookie_name(request.headers());
     let is_secure = request.headers().get("x-forwarded-proto").is_some_and(|scheme| scheme == "https");
@@ -81,7 +76,7 @@ pub(super) async fn log_in(shell: Shell, State(app): State<Arc<App>>, request: R
 }
 
 /// Ends the session.
-pub(super) async fn log_out(shell: Shell, State(app): State<Arc<App>>, request: Request) -> Response {
+pub(super) async fn log_out(shell: Shell, app: Shared, request: Request) -> Response {
     let (token, cookie) = (Token::of(request.headers()), Token::cookie_name(request.headers()));
     let peer = request.extensions().get::<Peer>();
     if let (Some(logins), Some(token), Some(peer)) = (&app.logins, token, peer) {
@@ -95,7 +90,7 @@ pub(super) async fn log_out(shell: Shell, State(app): State<Arc<App>>, request: 
 }
 
 impl Form {
-    fn of(shell: Shell, to: &str, name: &str, refusal: Option<String>) -> Outcome<Html<String>> {
+    fn of(shell: Shell, to: &str, name: &str, refusal: Option<String>) -> Rendered {
         let shell = Shell { is_inside: false, ..shell };
         page(&Self { shell, to: to.to_owned(), name: name.to_owned(), refusal })
     }

@@ -4,8 +4,6 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use askama::Template;
-use axum::extract::State;
-use axum::response::Html;
 use serde::Deserialize;
 use utoipa::IntoParams;
 use windlass_engine::JobStateKind;
@@ -13,12 +11,12 @@ use windlass_engine::JobStateKind;
 use super::attention::{self, Concern};
 use super::history::{Backlog, EVERY, Point, Reading, part, real};
 use super::plot::{Look, Plot, Series, figure};
-use super::shell::{Age, Shell, page};
+use super::shell::{Age, Rendered, Shell, page};
 use crate::api::history::{self, Day};
 use crate::api::status::{self, Status};
-use crate::app::App;
+use crate::app::{App, Shared};
 use crate::params::{Known, Params};
-use crate::problem::Outcome;
+use crate::problem::{Outcome, Problem};
 
 #[derive(Debug, Template)]
 #[template(path = "overview.html")]
@@ -34,28 +32,12 @@ struct Overview {
 #[derive(Debug, Deserialize, IntoParams)]
 pub(super) struct Which {
     #[serde(default)]
-    #[param(value_type = Option<String>)]
-    span: Span,
+    span: String,
 }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-enum Span {
-    #[default]
-    Minutes,
-    Hour,
-    Day,
-    Month,
-    Half,
-}
-
-const SPANS: [(Span, &str, &str); 5] = [
-    (Span::Minutes, "minutes", "5 min"),
-    (Span::Hour, "hour", "1 h"),
-    (Span::Day, "day", "24 h"),
-    (Span::Month, "month", "30 days"),
-    (Span::Half, "half", "180 days"),
-];
+/// The times that they can show, and their titles.
+const SPANS: [(&str, &str); 5] =
+    [("minutes", "5 min"), ("hour", "1 h"), ("day", "24 h"), ("month", "30 days"), ("half", "180 days")];
 
 /// Points of five minutes.
 const MINUTES: usize = 60;
@@ -89,22 +71,20 @@ const COUNTS: [Series<Day>; 4] = [
     ("dead", |it| real(it.count("dead"))),
 ];
 
-pub(super) async fn show(
-    shell: Shell,
-    State(app): State<Arc<App>>,
-    Known(which): Known<Which>,
-) -> Outcome<Html<String>> {
+pub(super) async fn show(shell: Shell, app: Shared, Known(which): Known<Which>) -> Rendered {
     let [hour, day] = app.history.points();
-    let plots = match which.span {
-        Span::Minutes => rates(hour.get(..MINUTES).unwrap_or(&hour), EVERY.as_secs()),
-        Span::Hour => rates(&hour, EVERY.as_secs()),
-        Span::Day => rates(&day, 60),
-        Span::Month => counts(&app, 30).await?,
-        Span::Half => counts(&app, history::DAYS_MAX).await?,
+    let known = SPANS.into_iter().find(|(span, _)| which.span.is_empty() || *span == which.span);
+    let (shown, _) = known.ok_or_else(|| Problem::bad_request("span is minutes, hour, day, month or half"))?;
+    let plots = match shown {
+        "hour" => rates(&hour, EVERY.as_secs()),
+        "day" => rates(&day, 60),
+        "month" => counts(&app, 30).await?,
+        "half" => counts(&app, history::DAYS_MAX).await?,
+        _ => rates(hour.get(..MINUTES).unwrap_or(&hour), EVERY.as_secs()),
     };
-    let spans = SPANS.map(|(span, value, label)| (value, label, span == which.span));
+    let spans = SPANS.map(|(span, title)| (span, title, span == shown));
     let concerns = attention::look(&app).await;
-    let status = status::status(State(app)).await?.0;
+    let status = status::status(app).await?.0;
     page(&Overview { shell, status, concerns, spans, plots })
 }
 
@@ -174,9 +154,9 @@ pub(super) fn rates(points: &[Point], seconds: u64) -> Vec<Plot> {
     ]
 }
 
-async fn counts(app: &Arc<App>, days: u32) -> Outcome<Vec<Plot>> {
+async fn counts(app: &Shared, days: u32) -> Outcome<Vec<Plot>> {
     let which = Params(history::Which { days: Some(days) });
-    let days_back = history::history(State(Arc::clone(app)), which).await?.0.days;
+    let days_back = history::history(app.clone(), which).await?.0.days;
     // The days before the first job are left out.
     let first = days_back.iter().rposition(|day| COUNTS.iter().any(|(_, value)| value(day) > 0.0)).unwrap_or_default();
     let known = days_back.get(..=first).unwrap_or(&days_back);

@@ -1,20 +1,17 @@
 //! A form for a new job, empty or with the body of another one.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use askama::Template;
-use axum::extract::State;
-use axum::response::Html;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use utoipa::IntoParams;
 
-use super::shell::{Shell, page};
+use super::shell::{Rendered, Shell, page};
 use crate::api::jobs;
-use crate::app::App;
+use crate::app::Shared;
 use crate::params::{Known, Segments};
-use crate::problem::{Outcome, Problem};
+use crate::problem::Problem;
 
 /// Members of a work unit that a new job does not have from an old one, and those that have fields of their own.
 const OWN: [&str; 10] =
@@ -24,14 +21,12 @@ const OWN: [&str; 10] =
 #[serde(default)]
 pub(super) struct From {
     /// The job whose body is the new one's at first.
-    #[param(value_type = Option<u64>)]
     job: Option<u64>,
     /// The queue.
-    #[param(value_type = Option<String>)]
     queue: String,
     /// The protocol: `http`, or `faktory`.
     #[serde(rename = "as")]
-    #[param(value_type = Option<String>, rename = "as")]
+    #[param(rename = "as")]
     protocol: String,
 }
 
@@ -66,7 +61,7 @@ struct Unit {
     rest: String,
 }
 
-pub(super) async fn show(shell: Shell, app: State<Arc<App>>, Known(asked): Known<From>) -> Outcome<Html<String>> {
+pub(super) async fn show(shell: Shell, app: Shared, Known(asked): Known<From>) -> Rendered {
     let From { job, mut queue, mut protocol } = asked;
     let (mut origin, mut body) = ("http", String::new());
     if let Some(id) = job {

@@ -1,25 +1,23 @@
 //! All queues, in the order that the reader wants; and one queue with its jobs.
 
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use askama::Template;
-use axum::extract::State;
 use axum::http::StatusCode;
-use axum::response::{Html, IntoResponse as _, Response};
+use axum::response::{IntoResponse as _, Response};
 use serde::Deserialize;
 use utoipa::IntoParams;
 
 use super::history::{EVERY, Point, QUEUES_MAX, real};
 use super::overview::{life, rates};
 use super::plot::{Plot, figure, spark};
-use super::shell::{Age, Shell, page};
+use super::shell::{Age, Rendered, Shell, page};
 use crate::api::filter::Conditions;
 use crate::api::jobs::{self, JobPage, Which};
 use crate::api::listing::Page;
 use crate::api::queues::{self, QueuePage};
 use crate::api::views::{Queue, Rates};
-use crate::app::App;
+use crate::app::Shared;
 use crate::name::Name;
 use crate::params::{Known, Params, Segments, TwoParams};
 use crate::prefix::to_path;
@@ -51,13 +49,10 @@ const SPARK: (f64, f64) = (96.0, 24.0);
 #[serde(default)]
 pub(super) struct Wanted {
     /// A part of the name, whatever the case.
-    #[param(value_type = Option<String>)]
     q: String,
     /// The column.
-    #[param(value_type = Option<String>)]
     sort: String,
     /// From 0.
-    #[param(value_type = Option<usize>)]
     page: usize,
 }
 
@@ -75,15 +70,11 @@ struct List {
 }
 
 /// The list of queues.
-pub(super) async fn list(
-    shell: Shell,
-    State(app): State<Arc<App>>,
-    Known(wanted): Known<Wanted>,
-) -> Outcome<Html<String>> {
+pub(super) async fn list(shell: Shell, app: Shared, Known(wanted): Known<Wanted>) -> Rendered {
     let (begun, mut cursor, mut all) = (Instant::now(), None, Vec::new());
     let is_complete = loop {
         let which = Page { cursor, limit: Some(1_000) };
-        let QueuePage { queues, next } = queues::list(State(Arc::clone(&app)), Params(which)).await?.0;
+        let QueuePage { queues, next } = queues::list(app.clone(), Params(which)).await?.0;
         let part = wanted.q.to_lowercase();
         all.extend(queues.into_iter().filter(|it| it.name.to_string().to_lowercase().contains(&part)));
         cursor = next;
@@ -156,7 +147,6 @@ struct OneQueue {
 #[serde(default)]
 pub(super) struct Span {
     /// `hours`: plots of two hours instead of five minutes.
-    #[param(value_type = Option<String>)]
     span: String,
 }
 
@@ -165,18 +155,18 @@ const FEW: u32 = 20;
 
 pub(super) async fn show(
     shell: Shell,
-    State(app): State<Arc<App>>,
+    app: Shared,
     Segments(name): Segments<Name>,
     Known(which): Known<Which>,
     Known(Span { span }): Known<Span>,
 ) -> Outcome<Response> {
-    let queue = match queues::get(State(Arc::clone(&app)), Segments(name.clone())).await {
+    let queue = match queues::get(app.clone(), Segments(name.clone())).await {
         Ok(queue) => queue.0,
         // As Faktory does: its bookmarks outlive queues.
         Err(problem) if problem.status == StatusCode::NOT_FOUND => return Ok(to_path(&shell.prefix, "/queues")),
         Err(problem) => return Err(problem),
     };
-    let of = |conditions, which| jobs::list(State(Arc::clone(&app)), TwoParams(conditions, which));
+    let of = |conditions, which| jobs::list(app.clone(), TwoParams(conditions, which));
     let first = || Which { limit: Some(FEW), ..Which::default() };
     let running = of(Conditions::of_queue(name.clone()).leased(), first()).await?.0;
     let is_next = queue.count("ready") > 0 && which.cursor.is_none();

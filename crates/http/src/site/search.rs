@@ -1,16 +1,13 @@
 //! The search box: the job or the queue that it names, or a choice.
 
-use std::sync::Arc;
-
 use askama::Template;
-use axum::extract::State;
 use axum::response::{IntoResponse as _, Response};
 use serde::Deserialize;
 use utoipa::IntoParams;
 
 use super::shell::{Shell, page};
 use crate::api::search::{self, Found, Wanted};
-use crate::app::App;
+use crate::app::Shared;
 use crate::params::{Known, Params};
 use crate::prefix::to_path;
 use crate::problem::Outcome;
@@ -27,16 +24,11 @@ struct Choice {
 #[derive(Debug, Deserialize, IntoParams)]
 pub(super) struct Asked {
     #[serde(default)]
-    #[param(value_type = Option<String>)]
     q: String,
 }
 
-pub(super) async fn show(
-    shell: Shell,
-    State(app): State<Arc<App>>,
-    Known(Asked { q }): Known<Asked>,
-) -> Outcome<Response> {
-    let found = search::search(State(app), Params(Wanted { q: q.clone() })).await?.0;
+pub(super) async fn show(shell: Shell, app: Shared, Known(Asked { q }): Known<Asked>) -> Outcome<Response> {
+    let found = search::search(app, Params(Wanted { q: q.clone() })).await?.0;
     match (found.jobs.as_slice(), &found.queue) {
         ([job], None) => Ok(to_path(&shell.prefix, &format!("/jobs/{job}"))),
         ([], Some(queue)) => {

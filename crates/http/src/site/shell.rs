@@ -114,8 +114,11 @@ impl Shell {
     }
 }
 
+/// A page, or why there is none.
+pub(super) type Rendered = Outcome<Html<String>>;
+
 /// A template as an answer.
-pub(super) fn page(template: &impl Template) -> Outcome<Html<String>> {
+pub(super) fn page(template: &impl Template) -> Rendered {
     let failed = |error| Problem::internal(format!("page: {error}"));
     template.render().map(Html).map_err(failed)
 }
