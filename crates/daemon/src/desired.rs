@@ -2,7 +2,7 @@
 //! reads its configuration again.
 
 use windlass_config::Error;
-use windlass_engine::{Bridge, QueueCommand};
+use windlass_engine::{Bridge, Patterns, QueueCommand, QueueRules};
 use windlass_hub::broker::Broker;
 use windlass_hub::hub::Hub;
 
@@ -19,6 +19,7 @@ pub(crate) struct Desired {
     schedules: Vec<Recurring>,
     throttles: Throttles,
     rules: Rules,
+    patterns: Patterns<QueueRules>,
     bridge: Bridge,
 }
 
@@ -33,6 +34,7 @@ impl Desired {
             schedules: recurring::wanted(config)?,
             throttles: throttles::wanted(config),
             rules: rules::wanted(config),
+            patterns: rules::patterns(config),
             bridge: rules::bridge(config),
         })
     }
@@ -42,6 +44,7 @@ impl Desired {
         // The order matters: first which protocols share a queue, before any job is handed out; then the rules, because
         // schedules must obey them.
         let _ = broker.ask(QueueCommand::Bridge(Box::new(self.bridge)).into());
+        let _ = broker.ask(QueueCommand::SetPatterns(Box::new(self.patterns)).into());
         let mut done = vec![rules::agree(broker, self.rules)];
         done.extend(self.schedules.into_iter().map(|schedules| recurring::agree(broker, schedules)));
         done.push(throttles::agree(broker, self.throttles));

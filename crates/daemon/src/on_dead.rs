@@ -3,14 +3,12 @@
 //! A dead job of a type and queue that `on_dead` itself names causes none, in whatever queue the rule is: workers that
 //! fail on reports would otherwise get reports of reports without end.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use bytes::Bytes;
 use serde_json::{Value, json};
 use windlass_bridge::Bridge;
 use windlass_engine::date::moment_text;
-use windlass_engine::{Calls, Engine, Job, NewJob, Timestamp};
+use windlass_engine::{Calls, Engine, Job, NewJob, Patterns, Timestamp};
 use windlass_session::jid::jid_of;
 use windlass_session::protocol::Protocol;
 
@@ -23,30 +21,31 @@ const TEXT_BYTES_MAX: usize = 1_024;
 /// The rules of all queues that have one.
 #[derive(Debug)]
 struct Reports {
-    by_queue: BTreeMap<Bytes, OnDead>,
+    /// An entry without a rule hides those of less exact patterns.
+    by_queue: Patterns<Option<OnDead>>,
     protocols: Vec<Arc<dyn Protocol>>,
     bridge: Bridge,
 }
 
 /// Sets the rules of a configuration.
 pub(crate) fn set(engine: &mut Engine, config: &Config) {
-    let rules = config.queues.iter().filter_map(|(queue, rules)| Some((queue.clone().into(), rules.on_dead.clone()?)));
-    let by_queue: BTreeMap<Bytes, OnDead> = rules.collect();
-    let has_rules = !by_queue.is_empty();
+    let rules = config.queues.iter().map(|(queue, rules)| (queue.clone().into(), rules.on_dead.clone()));
+    let by_queue: Patterns<Option<OnDead>> = rules.collect();
+    let has_rules = by_queue.iter().any(|(_, rule)| rule.is_some());
     let reports = Reports { by_queue, protocols: config.protocols.clone(), bridge: protocols::bridge(config) };
     engine.set_on_dead(has_rules.then(|| Arc::new(reports) as Arc<dyn windlass_engine::OnDead>));
 }
 
 impl windlass_engine::OnDead for Reports {
     fn job(&self, dead: &Job, queue: &[u8], wall: Timestamp) -> Option<NewJob> {
-        let rule = self.by_queue.get(queue)?;
+        let rule = self.by_queue.find(queue)?.as_ref()?;
         // The body of a job that is handed out is in memory.
         let body = dead.payload.stored().is_none().then(|| dead.body());
         let calls = body.map_or(Calls::Unknown, |body| self.bridge.calls(dead.protocol, body));
         let is_report = |rule: &OnDead| {
             rule.queue.as_bytes() == queue && matches!(&calls, Calls::Named(name) if *name == rule.jobtype)
         };
-        if self.by_queue.values().any(is_report) {
+        if self.by_queue.iter().filter_map(|(_, rule)| rule.as_ref()).any(is_report) {
             return None;
         }
         let about = self.about(dead, queue, &calls, wall).to_string();

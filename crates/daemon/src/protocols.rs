@@ -1,13 +1,12 @@
 //! From the configured protocols to bound listeners: what sessions use of the daemon, TLS, and queues that must exist.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use bytes::Bytes;
 use windlass_bridge::{Bridge, Side};
 use windlass_config::{Error, Tls};
-use windlass_engine::{QueueCommand, QueueImage, Refusal};
+use windlass_engine::{Patterns, QueueCommand, QueueImage, Refusal};
 use windlass_session::protocol::{Daemon, Endpoint, Protocol, ServedQueue};
 
 use crate::config::{self, Config};
@@ -85,10 +84,9 @@ pub(crate) fn bridge(config: &Config) -> Bridge {
     Bridge::new(config.protocols.iter().map(side).collect())
 }
 
-/// By the protocol's names of the queues.
-fn failure_values(config: &Config, protocol: &str) -> BTreeMap<Bytes, Vec<Bytes>> {
-    let queues = config.queues.iter().filter(|(_, rules)| !rules.failure_values.is_empty());
-    let values = queues.map(|(queue, rules)| {
+/// By the protocol's names of the queues. A queue without patterns of its own hides those of less exact names.
+fn failure_values(config: &Config, protocol: &str) -> Patterns<Vec<Bytes>> {
+    let values = config.queues.iter().map(|(queue, rules)| {
         let name = rules.aliases.get(protocol).unwrap_or(queue);
         (name.clone().into(), rules.failure_values.iter().map(|pattern| pattern.clone().into()).collect())
     });
@@ -155,7 +153,7 @@ mod tests {
             "[queues.a]\nfailure_values = [\"e*\"]\n[queues.b]\nfailure_values = [\"f\"]\naliases.eventmq = \"c\"\n",
         );
         let values = |second: &'static str| {
-            BTreeMap::from([("a".into(), vec!["e*".into()]), (Bytes::from(second), vec!["f".into()])])
+            Patterns::from_iter([("a".into(), vec!["e*".into()]), (Bytes::from(second), vec!["f".into()])])
         };
         assert_eq!(failure_values(&config, "eventmq"), values("c"));
         assert_eq!(failure_values(&config, "gearman"), values("b"));

@@ -11,9 +11,7 @@ use crate::claim::Claim;
 use crate::ids::{ClientId, JobId, Priority, Protocol, Timestamp};
 use crate::jobs::Failure;
 use crate::query::Query;
-use crate::queues::Bridge;
-use crate::queues::QueueRules;
-use crate::queues::Throttle;
+use crate::queues::{Bridge, Patterns, QueueRules, Throttle};
 use crate::request::{
     ClientInfo, Cursor, Filter, JobRef, Mutation, NewJob, Note, Proof, QueueKind, RepayTo, Select, Subscription, Take,
     WorkerState,
@@ -293,6 +291,10 @@ pub enum QueueCommand {
         /// All rules of the queue: they replace the previous ones.
         rules: QueueRules,
     },
+    /// Set the rules of all queues without rules of their own, also of those that come later; replaces the previous
+    /// setting. Not journalled. Scans all queues, and the ready jobs of those whose codec changes. No daemon sends it to
+    /// another. Answer: `Done`.
+    SetPatterns(Box<Patterns<QueueRules>>),
 }
 
 /// A schedule, which pushes a job again and again, is set or removed.

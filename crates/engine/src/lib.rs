@@ -88,7 +88,9 @@ pub use meta::EngineMeta;
 pub use on_dead::OnDead;
 pub use outcome::*;
 pub use query::*;
-pub use queues::{Bridge, Codec, Histogram, Queue, QueueFigures, QueueImage, QueueRules, Throttle, matches};
+pub use queues::{
+    Bridge, Codec, Histogram, Patterns, Queue, QueueFigures, QueueImage, QueueRules, Throttle, is_pattern, matches,
+};
 pub use refusal::{Capacity, Refusal, Thing};
 pub use request::*;
 pub use rights::{Right, Rights};

@@ -33,7 +33,7 @@ impl Command {
             Self::Job(JobCommand::Push(job)) if job.durable => Needs::Room,
             Self::Job(JobCommand::Push(_) | JobCommand::Collect { .. })
             | Self::Lease(LeaseCommand::Progress { .. })
-            | Self::Queue(QueueCommand::Bridge(_))
+            | Self::Queue(QueueCommand::Bridge(_) | QueueCommand::SetPatterns(_))
             | Self::Client(_)
             | Self::Take(_)
             | Self::Worker(_)
@@ -224,7 +224,7 @@ impl QueueCommand {
             | Self::Limit { queue, .. }
             | Self::Throttle { queue, .. }
             | Self::SetRules { queue, .. } => Some(queue),
-            Self::Bridge(_) => None,
+            Self::Bridge(_) | Self::SetPatterns(_) => None,
         }
     }
 }

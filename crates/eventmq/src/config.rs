@@ -278,8 +278,7 @@ impl Protocol for Eventmq {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
-
+    use windlass_engine::Patterns;
     use windlass_testkit::protocol::daemon;
     use windlass_zmtp::{Login, Mechanism};
 
@@ -297,7 +296,7 @@ mod tests {
                     topic_bytes_max = 11\nuser = \"u\"\npassword = \"p\"\ndisconnect = true\n";
         let zmtp = Zmtp { message_bytes_max: ByteSize(1 << 20), ..Zmtp::default() };
         let eventmq = Eventmq { zmtp, ..toml::from_str(text).unwrap() };
-        let failure_values = BTreeMap::from([("a".into(), vec!["e*".into()])]);
+        let failure_values = Patterns::from_iter([("a".into(), vec!["e*".into()])]);
         let daemon = Daemon { failure_values: failure_values.clone(), ..daemon() };
         let mechanism = Mechanism::Plain(vec![Login { user: "u".into(), password: "p".into() }]);
         let zmtp = |role| {

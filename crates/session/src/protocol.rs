@@ -6,7 +6,6 @@
 
 use std::any::Any;
 use std::borrow::Cow;
-use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
@@ -14,7 +13,7 @@ use bytes::Bytes;
 use windlass_bridge::{Bridge, Origin};
 use windlass_config::{ByteSize, Error, ListenAddress, Misplaced, Throttles, Tls};
 use windlass_engine::{
-    Clash, ClientId, ClientInfo, Limits, NewJob, NewSchedule, QueueKind, QueueRow, Rights, Stats, Timestamp,
+    Clash, ClientId, ClientInfo, Limits, NewJob, NewSchedule, Patterns, QueueKind, QueueRow, Rights, Stats, Timestamp,
 };
 
 use crate::alias::{Aliased, Aliases};
@@ -159,7 +158,7 @@ pub struct Daemon {
     /// The protocol's aliases of queues.
     pub aliases: Arc<Aliases>,
     /// By the protocol's names of queues: patterns of the answers by which its workers report a failed job.
-    pub failure_values: BTreeMap<Bytes, Vec<Bytes>>,
+    pub failure_values: Patterns<Vec<Bytes>>,
 }
 
 /// One address to listen on.

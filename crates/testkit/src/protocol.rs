@@ -19,6 +19,6 @@ pub fn daemon() -> Daemon {
         name_bytes_max: ByteSize(8192),
         bridge: std::sync::Arc::default(),
         aliases: std::sync::Arc::default(),
-        failure_values: std::collections::BTreeMap::new(),
+        failure_values: windlass_engine::Patterns::default(),
     }
 }

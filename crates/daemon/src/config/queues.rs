@@ -1,4 +1,5 @@
-//! `[queues.NAME]`: rules for the jobs of one queue, independent of their protocol.
+//! `[queues.NAME]`: rules for the jobs of one queue, or of all queues whose names match a pattern, independent of their
+//! protocol.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -7,7 +8,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use toml::Spanned;
 use windlass_config::{ByteSize, Error, Misplaced, Period, Throttle};
-use windlass_engine::NewJob;
+use windlass_engine::{NewJob, is_pattern};
 use windlass_session::alias::Aliases;
 use windlass_session::protocol::Protocol;
 
@@ -158,6 +159,9 @@ pub(super) fn check(queues: &BTreeMap<String, Queue>, protocols: &[Arc<dyn Proto
         if queue.is_empty() {
             return Err(senseless(queue, "a queue must have a name"));
         }
+        if is_pattern(queue.as_bytes()) && (rules.throttle.is_some() || !rules.aliases.is_empty()) {
+            return Err(senseless(queue, "a throttle and aliases need a name without * and ?"));
+        }
         if rules.body_bytes_max.is_some_and(|max| u32::try_from(max.0).is_err()) {
             return Err(senseless(queue, "body_bytes_max must be less than 4GiB"));
         }
@@ -235,6 +239,8 @@ mod tests {
             ("[q]\nbody_bytes_max = '5GiB'", "q: body_bytes_max"),
             ("[q]\nretry = { count = 1, backoff = '2000h' }", "q: retry.backoff"),
             ("[t]\nthrottle = { worker = 2 }", "t: faktory.throttles"),
+            ("['m-*']\nthrottle = { worker = 1 }", "m-*: a throttle and aliases need a name"),
+            ("['m?']\naliases = { faktory = 'm' }", "m?: a throttle and aliases need a name"),
             ("[q]\nthrottle = { worker = 0 }", "q: worker must be more than 0"),
             ("[q]\non_dead = { queue = 'a b', jobtype = 'T' }", "q: on_dead: "),
             ("[q]\non_dead = { queue = 'a', jobtype = '' }", "q: on_dead: "),

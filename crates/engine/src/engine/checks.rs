@@ -6,6 +6,7 @@ use super::state::State;
 use crate::clients::Client;
 use crate::ids::{ClientId, QueueId};
 use crate::jobs::{Holder, Job, JobState, Slot};
+use crate::queues::Queue;
 use crate::refusal::{Capacity, Refusal, Thing};
 use crate::request::{JobRef, NewJob, Proof, QueueKind};
 
@@ -25,7 +26,7 @@ pub(super) fn check_new_body(state: &State, new: &NewJob) -> Result<(), Refusal>
 
 /// Checks a body against the limit of a queue.
 pub(super) fn check_body(state: &State, queue: QueueId, body: &[u8]) -> Result<(), Refusal> {
-    let rules = state.queues.at(queue).and_then(|queue| queue.image().rules.as_deref());
+    let rules = state.queues.at(queue).and_then(Queue::rules);
     let Some(limit) = rules.and_then(|rules| rules.body_bytes_max) else { return Ok(()) };
     let given = u32::try_from(body.len()).unwrap_or(u32::MAX);
     if given > limit { Err(Capacity::BodyBytes.exceeded(given, limit)) } else { Ok(()) }

@@ -164,7 +164,7 @@ fn taken(state: &State, job: &Job, token: Token) -> Option<Taken> {
         priority: job.priority,
         body: if job.payload.stored().is_some() { Bytes::new() } else { job.payload.share_body() },
         stored: job.payload.stored(),
-        codec: queue.image().rules().codec,
+        codec: queue.rules().map(|rules| rules.codec).unwrap_or_default(),
         name: Bytes::copy_from_slice(job.name()),
         meta: job.meta(),
         key: job.key().map_or_else(Bytes::new, Bytes::copy_from_slice),

@@ -90,6 +90,10 @@ fn queue(state: &mut State, command: QueueCommand, call: &mut Call<'_>) -> Resul
         QueueCommand::Throttle { queue, throttle } => queues::throttle_queue(state, &queue, throttle, call),
         QueueCommand::Bridge(bridge) => Ok(queues::bridge(state, *bridge, call)),
         QueueCommand::SetRules { queue, rules } => queues::rule_queue(state, &queue, rules, call),
+        QueueCommand::SetPatterns(patterns) => {
+            queues::rule_patterns(state, *patterns, call);
+            Ok(())
+        }
     }
 }
 

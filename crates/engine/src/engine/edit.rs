@@ -50,8 +50,9 @@ pub(super) fn look(state: &State, job: &JobRef, call: &mut Call<'_>) {
 }
 
 pub(super) fn view(state: &State, job: &Job) -> Option<JobView> {
-    let queue = state.queues.at(job.queue)?.image();
-    Some(JobView { job: job.clone(), queue: queue.name.clone(), codec: queue.rules().codec })
+    let queue = state.queues.at(job.queue)?;
+    let codec = queue.rules().map(|rules| rules.codec).unwrap_or_default();
+    Some(JobView { job: job.clone(), queue: queue.image().name.clone(), codec })
 }
 
 pub(super) fn track(

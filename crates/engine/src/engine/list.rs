@@ -53,8 +53,8 @@ pub(super) fn list_queues(state: &State, (after, limit): (Cursor, u32), call: &m
 
 pub(super) fn list_configured(state: &State, (after, limit): (Cursor, u32), call: &mut Call<'_>) {
     let mut queues = state.queues.special().skip_while(|queue| u64::from(queue.image().id.0) < after.0);
-    let rows: Vec<QueueRow> =
-        queues.by_ref().take(state.page(limit)).map(|queue| queue_row(state, queue, None)).collect();
+    let row = |queue: &Queue| QueueRow { rules: queue.image().rules(), ..queue_row(state, queue, None) };
+    let rows: Vec<QueueRow> = queues.by_ref().take(state.page(limit)).map(row).collect();
     state.work.spend(ROW * rows.len() as u64);
     let next = queues.next().map(|queue| Cursor(queue.image().id.0.into(), 0));
     call.reply(Reply::Queues { rows, next });
@@ -84,7 +84,7 @@ fn queue_row(state: &State, queue: &Queue, own: Option<Protocol>) -> QueueRow {
         jobs_max: image.limits(scope),
         jobs_max_of: image.jobs_max_of,
         throttle: image.throttle,
-        rules: image.rules(),
+        rules: queue.rules().copied().unwrap_or_default(),
         bridged: queue.is_bridged(),
         slots_held: queue.slots_held(),
         ready: queue.ready().counts(ready),

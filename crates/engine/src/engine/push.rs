@@ -284,7 +284,7 @@ fn make_job(
         collector: if new.durable { Bytes::copy_from_slice(new.listen.name()) } else { Bytes::new() },
         ..Extra::default()
     };
-    let rule = state.queues.at(queue).and_then(|queue| queue.image().rules.as_deref()?.retry);
+    let rule = state.queues.at(queue).and_then(|queue| queue.rules()?.retry);
     let Past { ready_at, failures, state: past } = new.past.as_deref().cloned().unwrap_or_default();
     // Each failure was a delivery, and so is a current lease.
     let attempts = failures.saturating_add(u32::from(matches!(past, Some(JobState::Leased(_)))));

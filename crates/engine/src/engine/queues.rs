@@ -8,7 +8,7 @@ use super::serve::serve;
 use super::state::{State, own};
 use crate::event::{QueueChange, Reply, Watched};
 use crate::ids::{Priority, Protocols, QueueId};
-use crate::queues::{Bridge, QueueImage, QueueRules, Throttle};
+use crate::queues::{Bridge, Patterns, Queue, QueueImage, QueueRules, Throttle};
 use crate::refusal::{Refusal, Thing};
 use crate::request::{Cursor, QueueKind};
 
@@ -120,18 +120,34 @@ pub(super) fn rule_queue(
 ) -> Result<(), Refusal> {
     let plain = rules == QueueRules::default();
     if let Some(id) = find_special(state, name, plain, call)?
-        && let Some(before) = state.queues.at(id).map(|queue| queue.image().rules()).filter(|before| *before != rules)
+        && state.queues.at(id).is_some_and(|queue| queue.image().rules() != rules)
     {
         let set = |image: &mut QueueImage| image.rules = (!plain).then(|| Box::new(rules));
         state.queues.set(id, set, &mut call.context.changes);
-        if before.codec != rules.codec {
-            state.queues.clear_unfit(id, &mut state.jobs);
-            serve(state, id, call.context);
+        if let Some(before) = state.queues.renew_rules(id) {
+            obey(state, id, &before, call);
         }
         state.queues.drop_if_unknown(id);
     }
     call.done();
     Ok(())
+}
+
+/// Replaces the rules for queues without rules of their own.
+pub(super) fn rule_patterns(state: &mut State, patterns: Patterns<QueueRules>, call: &mut Call<'_>) {
+    for (id, before) in state.queues.set_patterns(patterns) {
+        obey(state, id, &before, call);
+    }
+    call.done();
+}
+
+/// The rules of a queue have changed: applies what counts for the jobs that are there.
+fn obey(state: &mut State, id: QueueId, before: &QueueRules, call: &mut Call<'_>) {
+    let now = state.queues.at(id).and_then(Queue::rules).copied().unwrap_or_default();
+    if before.codec != now.codec {
+        state.queues.clear_unfit(id, &mut state.jobs);
+        serve(state, id, call.context);
+    }
 }
 
 /// The queue for a throttle or rules. It is created if there is none, unless its settings would be plain.

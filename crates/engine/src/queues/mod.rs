@@ -2,14 +2,15 @@
 //! and the clients that wait at them.
 //!
 //! Reading order: `queue` (the data) · `ready` (the order of ready jobs) · `audience`, `bridge` (which clients see
-//! which jobs) · `consumers`, `unclaimed` (which clients wait where) · `throttle`, `rules`, `figures` · `names` (room for
-//! names) · `table` (the owner).
+//! which jobs) · `consumers`, `unclaimed` (which clients wait where) · `throttle`, `rules`, `patterns`, `figures` ·
+//! `names` (room for names) · `table` (the owner).
 
 mod audience;
 mod bridge;
 mod consumers;
 mod figures;
 mod names;
+mod patterns;
 mod queue;
 mod ready;
 mod rules;
@@ -18,9 +19,10 @@ mod throttle;
 mod unclaimed;
 
 pub(crate) use audience::View;
-pub use bridge::{Bridge, matches};
+pub use bridge::Bridge;
 pub(crate) use consumers::{Consumers, WaitKey, WaitsAs};
 pub use figures::{Histogram, QueueFigures};
+pub use patterns::{Patterns, is_pattern, matches};
 pub use queue::{Queue, QueueImage};
 pub(crate) use ready::SortKey;
 pub use rules::{Codec, QueueRules};

@@ -36,7 +36,8 @@ pub struct QueueImage {
     pub jobs_max_of: Option<Protocol>,
     /// How much of it may be worked on at once. A queue with a throttle is never forgotten, known or not.
     pub throttle: Option<Throttle>,
-    /// The rules for its jobs; `None` means the defaults. Rules keep the queue, as a throttle does.
+    /// Its own rules; `None`: those of the first pattern that matches its name. Rules of its own keep the queue, as a
+    /// throttle does.
     pub rules: Option<Box<QueueRules>>,
     /// `cycle` queues: the serial number, which the priorities and lend keys derive from. Starts at 1.
     pub serial: u64,
@@ -103,7 +104,7 @@ impl QueueImage {
         }
     }
 
-    /// Its rules.
+    /// Its own rules.
     #[must_use]
     pub fn rules(&self) -> QueueRules {
         self.rules.as_deref().copied().unwrap_or_default()
@@ -133,6 +134,8 @@ pub struct Queue {
     pub(super) ready: ReadyQueue,
     /// Jobs by protocol and state, ready ones included, in the order in which their protocols first appeared.
     states: Vec<(Protocol, States)>,
+    /// The rules that hold for its jobs, its own or those of a pattern, unless they are the defaults.
+    pub(super) rules: Option<Box<QueueRules>>,
     /// Present if the queue is throttled.
     pub(super) slots: Option<Box<Slots>>,
     /// The consumers of its jobs.
@@ -148,8 +151,14 @@ pub struct Queue {
 }
 
 impl Queue {
-    pub(super) fn new(image: QueueImage, maker: Option<Protocol>, birth: u64, bridged: bool) -> Self {
+    pub(super) fn new(
+        image: QueueImage,
+        maker: Option<Protocol>,
+        birth: u64,
+        (bridged, rules): (bool, Option<Box<QueueRules>>),
+    ) -> Self {
         Self {
+            rules,
             ready: ReadyQueue::new(image.kind),
             birth,
             maker,
@@ -172,6 +181,11 @@ impl Queue {
     #[must_use]
     pub const fn image(&self) -> &QueueImage {
         &self.image
+    }
+
+    /// The rules that hold for its jobs; `None` means the defaults.
+    pub(crate) fn rules(&self) -> Option<&QueueRules> {
+        self.rules.as_deref()
     }
 
     pub(crate) const fn birth(&self) -> u64 {

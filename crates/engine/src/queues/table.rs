@@ -13,8 +13,10 @@ use super::bridge::Bridge;
 use super::consumers::{Consumers, WaitKey, WaitsAs};
 use super::figures::QueueFigures;
 use super::names::Uses;
+use super::patterns::Patterns;
 use super::queue::{Queue, QueueImage};
 use super::ready::SortKey;
+use super::rules::QueueRules;
 use super::throttle::Slots;
 use super::unclaimed::Unclaimed;
 use crate::change::Change;
@@ -39,6 +41,8 @@ pub(crate) struct Queues {
     special: BTreeSet<QueueId>,
     births: u64,
     bridge: Bridge,
+    /// Rules for queues without rules of their own.
+    patterns: Patterns<QueueRules>,
     pub(super) unclaimed: Unclaimed,
     /// Throttled queues with newly free slots, to serve at the end of the visit.
     freed: VecDeque<QueueId>,
@@ -57,6 +61,7 @@ impl Queues {
             special: BTreeSet::new(),
             births: 0,
             bridge: Bridge::default(),
+            patterns: Patterns::default(),
             unclaimed: Unclaimed::default(),
             freed: VecDeque::new(),
             dropped: Vec::new(),
@@ -112,6 +117,12 @@ impl Queues {
         image.kind == QueueKind::Work && self.bridge.includes(&image.name)
     }
 
+    /// The rules that hold for the jobs of a queue with this image, unless they are the defaults.
+    fn rules_of(&self, image: &QueueImage) -> Option<QueueRules> {
+        let rules = image.rules.as_deref().or_else(|| self.patterns.find(&image.name));
+        rules.copied().filter(|rules| *rules != QueueRules::default())
+    }
+
     // ---- created, changed, removed ---------------------------------------------------------------------------------
 
     /// The queue of this name. Creates it (not yet known) for a protocol if there is none.
@@ -154,9 +165,9 @@ impl Queues {
             self.by_id.resize_with(index + 1, || None);
         }
         self.by_name.insert(image.name.clone(), image.id);
-        let (id, bridged) = (image.id, self.bridges(&image));
+        let (id, bridged, rules) = (image.id, self.bridges(&image), self.rules_of(&image).map(Box::new));
         if let Some(state) = self.by_id.get_mut(index) {
-            let before = state.replace(Queue::new(image, maker, self.births, bridged));
+            let before = state.replace(Queue::new(image, maker, self.births, (bridged, rules)));
             self.births += 1;
             self.count_name(maker, true);
             self.count_name(before.as_ref().and_then(|queue| queue.maker), false);
@@ -287,6 +298,21 @@ impl Queues {
             self.note_unclaimed(*id);
         }
         changed
+    }
+
+    /// Replaces the rules for queues without rules of their own. Returns the queues whose rules changed, with the rules
+    /// before. Looks at all queues, and at no jobs.
+    pub(crate) fn set_patterns(&mut self, patterns: Patterns<QueueRules>) -> Vec<(QueueId, QueueRules)> {
+        self.patterns = patterns;
+        let ids: Vec<QueueId> = self.iter().map(|queue| queue.image.id).collect();
+        ids.into_iter().filter_map(|id| Some((id, self.renew_rules(id)?))).collect()
+    }
+
+    /// Finds the rules that hold for a queue again. Returns the rules before, if they have changed.
+    pub(crate) fn renew_rules(&mut self, id: QueueId) -> Option<QueueRules> {
+        let rules = self.at(id).and_then(|queue| self.rules_of(&queue.image));
+        let queue = self.at_mut(id).filter(|queue| queue.rules.as_deref().copied() != rules)?;
+        Some(std::mem::replace(&mut queue.rules, rules.map(Box::new)).map(|rules| *rules).unwrap_or_default())
     }
 
     /// The codec of a queue has changed, which decides which protocols can express a job: forgets all conversion errors
@@ -423,6 +449,7 @@ impl Queues {
             let name = &queue.image.name;
             assert_eq!(self.named(name), Some(queue.image.id), "{name:?} is not found by name");
             assert_eq!(queue.bridged, self.bridges(&queue.image), "{name:?} is bridged");
+            assert_eq!(queue.rules().copied(), self.rules_of(&queue.image), "{name:?} has rules");
             assert!(queue.image.is_known() || !queue.is_idle(), "{name:?} is idle and not known");
             check_ready(queue, jobs);
             let throttle = queue.slots.as_deref().map(Slots::throttle);

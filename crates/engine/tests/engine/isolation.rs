@@ -339,13 +339,17 @@ fn a_job_that_no_protocol_can_express_is_dead_lettered() {
 
 #[test]
 fn a_new_body_or_codec_clears_conversion_errors() {
-    let changes: [fn() -> Command; 2] = [
+    let changes: [fn() -> Command; 3] = [
         || Command::Job(JobCommand::Replace { job: id(1), body: name("b") }),
         || {
             Command::Queue(QueueCommand::SetRules {
                 queue: name("b"),
                 rules: QueueRules { codec: Codec::Json, ..QueueRules::default() },
             })
+        },
+        || {
+            let json = QueueRules { codec: Codec::Json, ..QueueRules::default() };
+            Command::Queue(QueueCommand::SetPatterns(Box::new([(name("b*"), json)].into_iter().collect())))
         },
     ];
     for change in changes {

@@ -49,6 +49,33 @@ fn rules_are_kept_for_an_unknown_queue() {
     assert_eq!(broker.engine.queues().count(), 0, "a queue without rules is dropped");
 }
 
+fn patterns(rules: &[(&'static str, QueueRules)]) -> Command {
+    let rules = rules.iter().map(|(pattern, rules)| (name(pattern), *rules)).collect();
+    Command::Queue(QueueCommand::SetPatterns(Box::new(rules)))
+}
+
+#[test]
+fn rules_of_a_pattern_hold_for_queues_that_come_later_and_those_that_are_there() {
+    let limit = |most| QueueRules { body_bytes_max: Some(most), ..QueueRules::default() };
+    let refused = |most: u32| format!("1 refused: body of 4 bytes, limit of the queue {most}");
+    let mut broker = Broker::new();
+    broker.says(1, push("mail-old"), ["1 new j1"]);
+    broker.says(1, patterns(&[("mail-*", limit(3)), ("mail-x", QueueRules::default()), ("*", limit(1))]), ["1 done"]);
+    for (queue, most) in [("mail-old", 3), ("mail-new", 3), ("other", 1)] {
+        broker.says(1, push(queue), [refused(most).as_str()]);
+    }
+    broker.says(1, push("mail-x"), ["1 new j2"]);
+    // Rules of its own come before those of any pattern, and patterns hold again without them.
+    broker.says(1, rule("mail-old", limit(2)), ["1 done"]);
+    broker.says(1, push("mail-old"), [refused(2).as_str()]);
+    broker.says(1, rule("mail-old", QueueRules::default()), ["1 done"]);
+    broker.says(1, push("mail-old"), [refused(3).as_str()]);
+    let ruled: Vec<_> = rows(&mut broker).iter().map(|row| row.rules).collect();
+    assert_eq!(ruled, [limit(3), QueueRules::default()]);
+    broker.says(1, patterns(&[]), ["1 done"]);
+    broker.says(1, push("mail-old"), ["1 new j3"]);
+}
+
 #[test]
 fn rules_for_an_invalid_name_or_beyond_the_queue_limit_are_refused() {
     let mut broker = Broker::limited(|limits| (limits.name_bytes_max, limits.queues_max) = (3, 1));

@@ -49,7 +49,7 @@ impl Settings {
 impl Settings {
     /// The text of a failure, if the queue's patterns match this result.
     pub(super) fn failure<'a>(&self, queue: &[u8], result: &'a [u8]) -> Option<Cow<'a, [u8]>> {
-        let patterns = self.failure_values.get(queue)?;
+        let patterns = self.failure_values.find(queue)?;
         let value = unwrapped(result);
         patterns.iter().any(|pattern| matches(pattern, &value)).then_some(value)
     }
@@ -95,7 +95,7 @@ mod tests {
     fn results_that_match_failure_values_are_failures() {
         let patterns = vec![Bytes::from_static(b"Error*"), Bytes::from_static(b"false")];
         let settings = Settings {
-            failure_values: [(Bytes::from_static(b"q"), patterns)].into(),
+            failure_values: [(Bytes::from_static(b"q"), patterns)].into_iter().collect(),
             ..Settings::new(Eventmq::default())
         };
         let table = [

@@ -1,11 +1,10 @@
 //! What all connections of EventMQ share: the section of the configuration, and the state of this daemon.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use windlass_bridge::Bridge;
-use windlass_engine::{LeaseTerms, OnExpiry};
+use windlass_engine::{LeaseTerms, OnExpiry, Patterns};
 use windlass_zmtp::Role;
 
 use super::directory::Directory;
@@ -19,7 +18,7 @@ pub struct Settings {
     pub section: Eventmq,
     /// By queue: patterns ([`windlass_engine::matches`]) of results that count as failures. On the wire an exception
     /// looks like any result.
-    pub failure_values: BTreeMap<Bytes, Vec<Bytes>>,
+    pub failure_values: Patterns<Vec<Bytes>>,
     /// The transport, in the role of a ROUTER, or of a PUB for subscribers.
     pub zmtp: Arc<windlass_zmtp::Settings>,
     /// Workers and schedulers of the daemon.
@@ -36,7 +35,7 @@ impl Settings {
     pub fn new(section: Eventmq) -> Self {
         Self {
             section,
-            failure_values: BTreeMap::new(),
+            failure_values: Patterns::default(),
             zmtp: Arc::new(windlass_zmtp::Settings::new(Role::Router)),
             directory: Arc::default(),
             exchange: Arc::default(),

@@ -33,6 +33,7 @@ pub(crate) enum Kind {
     LimitQueue,
     ThrottleQueue,
     RuleQueue,
+    RulePatterns,
     Bridge,
     SetSchedule,
     RemoveSchedule,
@@ -61,7 +62,7 @@ pub(crate) enum Kind {
 
 impl Kind {
     /// All of them, with their weights in an average world.
-    pub(crate) const ALL: [(u64, Self); 54] = [
+    pub(crate) const ALL: [(u64, Self); 55] = [
         (60, Self::Open),
         (16, Self::Close),
         (2, Self::Label),
@@ -92,6 +93,7 @@ impl Kind {
         (8, Self::LimitQueue),
         (12, Self::ThrottleQueue),
         (10, Self::RuleQueue),
+        (5, Self::RulePatterns),
         (24, Self::Bridge),
         (12, Self::SetSchedule),
         (6, Self::RemoveSchedule),

@@ -109,7 +109,7 @@ impl Laws {
             Some((
                 _,
                 Command::Job(JobCommand::Replace { .. })
-                | Command::Queue(QueueCommand::SetRules { .. })
+                | Command::Queue(QueueCommand::SetRules { .. } | QueueCommand::SetPatterns(_))
                 | Command::Bulk(BulkCommand::Mutate { .. }),
             )) => {
                 self.wordless.clear();

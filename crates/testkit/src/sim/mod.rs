@@ -167,8 +167,11 @@ impl Life {
                 }
                 (_, (client, command)) => {
                     // Their answers depend on the engine's queue numbers, and a run may create a queue.
-                    if matches!(command, Command::Query(Query::Queues { .. }) | Command::Queue(QueueCommand::Bridge(_)))
-                    {
+                    if matches!(
+                        command,
+                        Command::Query(Query::Queues { .. })
+                            | Command::Queue(QueueCommand::Bridge(_) | QueueCommand::SetPatterns(_))
+                    ) {
                         self.tick();
                     }
                     self.ask_in_parts(client, command);

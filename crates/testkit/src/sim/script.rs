@@ -57,6 +57,7 @@ impl Script<'_> {
             }
             Kind::Bridge => Command::Queue(QueueCommand::Bridge(Box::new(self.bridge()))),
             Kind::RuleQueue => Command::Queue(QueueCommand::SetRules { queue: self.queue(), rules: self.rules() }),
+            Kind::RulePatterns => Command::Queue(QueueCommand::SetPatterns(Box::new(self.patterns()))),
             Kind::SetSchedule | Kind::RemoveSchedule | Kind::RunSchedule | Kind::PauseSchedule => {
                 Command::Schedule(self.schedule_command(kind))
             }

@@ -36,7 +36,7 @@ fn everything_happens(tally: &Tally) {
         ("Take", "Take WaitForWork Credit Unwait"),
         ("Lease", "Finish Fail Unconvertible Release Extend Repay Progress"),
         ("Query", "Job Attempts Batch Queue Queues Jobs Workers Clients Schedules Stats Days"),
-        ("Queue", "Create Remove Pause Limit Throttle SetRules Bridge"),
+        ("Queue", "Create Remove Pause Limit Throttle SetRules SetPatterns Bridge"),
         ("Schedule", "Set Remove"),
         ("Batch", "New Open Commit"),
         ("Bulk", "Mutate Flush"),

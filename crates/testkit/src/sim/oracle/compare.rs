@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use windlass_engine::{
-    Bridge, ClientId, Engine, Event, Holder, Job, JobState, JobStateKind, Lease, OnExpiry, Reply, Schedule, Timestamp,
-    Unfit,
+    Bridge, ClientId, Engine, Event, Holder, Job, JobState, JobStateKind, Lease, OnExpiry, Patterns, Reply, Schedule,
+    Timestamp, Unfit,
 };
 
 use super::{Oracle, QueueMemo, plain};
@@ -128,7 +128,7 @@ impl Oracle {
         // After a boot its time comes from the wall clock, and may be a little behind.
         (self.now, self.turn.1) = (Timestamp(0), self.clock);
         self.clients.clear();
-        self.bridge = Bridge::default();
+        (self.bridge, self.patterns) = (Bridge::default(), Patterns::default());
         self.queues.iter_mut().for_each(|queue| queue.bridged = false);
         self.boot_count += 1;
         self.workers.clear();

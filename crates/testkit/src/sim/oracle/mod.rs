@@ -30,7 +30,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use bytes::Bytes;
 use windlass_engine::{
     Bridge, Capacity, ClientId, Clock, Command, Cursor, Engine, Event, Expiry, Job, JobId, JobState, Limits, NewJob,
-    Notice, Protocol, Protocols, QueueId, QueueKind, QueueRules, Refusal, Reply, Schedule, Tag, Timestamp, Totals,
+    Notice, Patterns, Protocol, Protocols, QueueId, QueueKind, QueueRules, Refusal, Reply, Schedule, Tag, Timestamp,
+    Totals,
 };
 
 pub(crate) use batch::BatchMemo;
@@ -50,6 +51,8 @@ const MIDDLE: u64 = 1 << 62;
 pub(crate) struct Oracle {
     /// The queues that all protocols share.
     bridge: Bridge,
+    /// Rules of queues without rules of their own.
+    patterns: Patterns<QueueRules>,
     pub(crate) limits: Limits,
     pub(crate) now: Timestamp,
     /// The clocks at the last detected change of one of them.
@@ -125,6 +128,7 @@ impl Oracle {
         Self {
             limits,
             bridge: Bridge::default(),
+            patterns: Patterns::default(),
             now: Timestamp(0),
             clock: Clock::default(),
             jobs: Vec::new(),

@@ -43,8 +43,8 @@ impl Oracle {
     pub(super) fn look(&mut self, client: ClientId, which: &JobRef) -> Answer {
         let found = self.find(client, which).ok().and_then(|id| self.job(id));
         let view = |job: &Job| {
-            let QueueMemo { name, rules, .. } = self.queue(job.queue);
-            Box::new(JobView { job: job.clone(), queue: name.clone(), codec: rules.codec })
+            let codec = self.rules(job.queue).codec;
+            Box::new(JobView { job: job.clone(), queue: self.queue(job.queue).name.clone(), codec })
         };
         let job = found.map(|memo| view(&memo.job));
         let numbered = |id: JobId| self.schedule_of(client, &ScheduleRef::Id(id)).ok().map(Box::new);
@@ -177,7 +177,7 @@ impl Oracle {
             jobs_max_of: queue.jobs_max_of,
             throttle: queue.throttle,
             bridged: queue.bridged,
-            rules: queue.rules,
+            rules: self.rules(queue.number),
             slots_held: self.slots_held(queue.number),
             ready,
             places: JobStateKind::ALL.map(|state| self.count(queue.number, scope, state)),

@@ -2,8 +2,8 @@
 
 use bytes::Bytes;
 use windlass_engine::{
-    AttemptEnd, Bridge, Capacity, ClientId, End, JobId, MISFIT, NewJob, Protocol, Protocols, QueueId, QueueKind,
-    QueueRules, Refusal, Reply, Retry, Unfit,
+    AttemptEnd, Bridge, Capacity, ClientId, End, JobId, MISFIT, NewJob, Patterns, Protocol, Protocols, QueueId,
+    QueueKind, QueueRules, Refusal, Reply, Retry, Unfit, matches,
 };
 
 use super::end::Claim;
@@ -13,13 +13,50 @@ use super::{Answer, Checked, ClientMemo, JobMemo, Oracle};
 impl Oracle {
     pub(super) fn rule_queue(&mut self, client: ClientId, name: &Bytes, rules: QueueRules) -> Answer {
         if let Some(queue) = self.queue_to_set(client, name, rules != QueueRules::default())? {
-            let codec = std::mem::replace(&mut self.queue_mut(queue).rules, rules).codec;
-            if codec != rules.codec {
-                self.ready_queue(queue).into_iter().for_each(|id| self.job_mut(id).job.unfit = Unfit::NONE);
-                self.serve(queue);
-            }
+            let before = self.rules(queue);
+            self.queue_mut(queue).rules = rules;
+            self.obey(queue, before);
         }
         Ok(Some(Reply::Done))
+    }
+
+    pub(super) fn rule_patterns(&mut self, patterns: &Patterns<QueueRules>) -> Answer {
+        let mut queues: Vec<_> = self.queues.iter().map(|queue| (queue.id, queue.number)).collect();
+        queues.sort_unstable();
+        let before: Vec<_> = queues.iter().map(|(_, queue)| (*queue, self.rules(*queue))).collect();
+        self.patterns = patterns.clone();
+        before.into_iter().for_each(|(queue, before)| self.obey(queue, before));
+        Ok(Some(Reply::Done))
+    }
+
+    fn obey(&mut self, queue: QueueId, before: QueueRules) {
+        if before.codec != self.rules(queue).codec {
+            self.ready_queue(queue).into_iter().for_each(|id| self.job_mut(id).job.unfit = Unfit::NONE);
+            self.serve(queue);
+        }
+    }
+
+    /// The rules that hold for a queue: its own, or those of the pattern with the most text of its own; a name is no
+    /// pattern and comes first.
+    pub(super) fn rules(&self, queue: QueueId) -> QueueRules {
+        let queue = self.queue(queue);
+        if queue.rules != QueueRules::default() {
+            return queue.rules;
+        }
+        let is_wild = |pattern: &Bytes| pattern.contains(&b'*') || pattern.contains(&b'?');
+        let text = |pattern: &Bytes| pattern.iter().filter(|byte| **byte != b'*' && **byte != b'?').count();
+        let mut found: Option<(&Bytes, QueueRules)> = None;
+        for (pattern, rules) in self.patterns.iter().filter(|(pattern, _)| matches(pattern, &queue.name)) {
+            let is_better = |(best, _): (&Bytes, _)| match (is_wild(pattern), is_wild(best)) {
+                (false, true) => true,
+                (true, true) => (text(pattern), best) > (text(best), pattern),
+                (_, false) => false,
+            };
+            if found.is_none_or(is_better) {
+                found = Some((pattern, *rules));
+            }
+        }
+        found.map(|(_, rules)| rules).unwrap_or_default()
     }
 
     /// The queue of this name. One that does not exist is made only for a setting that differs from the default.
@@ -107,7 +144,7 @@ impl Oracle {
 
     /// Whether a body is within its queue's limit, if the queue exists.
     pub(super) fn check_body(&self, queue: Option<QueueId>, body: &Bytes) -> Checked {
-        let limit = queue.and_then(|queue| self.queue(queue).rules.body_bytes_max).unwrap_or(u32::MAX);
+        let limit = queue.and_then(|queue| self.rules(queue).body_bytes_max).unwrap_or(u32::MAX);
         let given = u32::try_from(body.len()).unwrap_or(u32::MAX);
         if given <= limit { Ok(()) } else { Err(Capacity::BodyBytes.exceeded(given, limit)) }
     }
@@ -118,7 +155,7 @@ impl Oracle {
 
     /// The retry policy of a new job.
     pub(super) fn retry_of(&self, queue: QueueId, new: &NewJob) -> Retry {
-        match self.queue(queue).rules.retry {
+        match self.rules(queue).retry {
             Some(retry) if new.retry_default => retry,
             Some(_) | None => new.retry,
         }

@@ -203,7 +203,7 @@ impl Oracle {
             priority: job.priority,
             body: job.payload.share_body(),
             stored: None,
-            codec: self.queue(job.queue).rules.codec,
+            codec: self.rules(job.queue).codec,
             name: Bytes::copy_from_slice(job.name()),
             meta: job.meta(),
             key: job.key().map_or_else(Bytes::new, Bytes::copy_from_slice),

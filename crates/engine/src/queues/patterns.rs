@@ -1,0 +1,123 @@
+//! Settings by names and patterns of queues: of those that match a name, the most exact one holds.
+
+use std::cmp::Reverse;
+
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+
+/// Settings by name, or by pattern: `*` stands for any bytes (or none) and `?` for one byte.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+pub struct Patterns<T>(Vec<(Bytes, T)>);
+
+impl<T> Default for Patterns<T> {
+    fn default() -> Self {
+        Self(Vec::new())
+    }
+}
+
+impl<T> FromIterator<(Bytes, T)> for Patterns<T> {
+    fn from_iter<I: IntoIterator<Item = (Bytes, T)>>(settings: I) -> Self {
+        let mut sorted: Vec<(Bytes, T)> = settings.into_iter().collect();
+        sorted.sort_by(|(one, _), (other, _)| by_exactness(one).cmp(&by_exactness(other)));
+        Self(sorted)
+    }
+}
+
+impl<T> Patterns<T> {
+    /// The setting that holds for a queue.
+    #[must_use]
+    pub fn find(&self, queue: &[u8]) -> Option<&T> {
+        self.0.iter().find(|(pattern, _)| matches(pattern, queue)).map(|(_, setting)| setting)
+    }
+
+    /// All settings, the most exact first.
+    pub fn iter(&self) -> impl Iterator<Item = (&Bytes, &T)> {
+        self.0.iter().map(|(pattern, setting)| (pattern, setting))
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+/// Names before patterns, then patterns with much text of their own before those with little, then by the alphabet.
+pub(super) fn by_exactness(pattern: &[u8]) -> (bool, Reverse<usize>, &[u8]) {
+    let text = pattern.iter().filter(|byte| !matches!(byte, b'*' | b'?')).count();
+    (is_pattern(pattern), Reverse(text), pattern)
+}
+
+/// Whether a text stands for more than one name.
+#[must_use]
+pub fn is_pattern(text: &[u8]) -> bool {
+    text.iter().any(|byte| matches!(byte, b'*' | b'?'))
+}
+
+/// Whether `name` matches a pattern in which `*` stands for any bytes (or none) and `?` for one. Takes at most the
+/// product of their lengths.
+#[must_use]
+pub fn matches(pattern: &[u8], name: &[u8]) -> bool {
+    let (mut at, mut from) = (0, 0);
+    // The position behind the last `*`, and the end of its current match in the name.
+    let mut star = None;
+    while let Some(byte) = name.get(from) {
+        match pattern.get(at) {
+            Some(b'*') => {
+                star = Some((at + 1, from));
+                at += 1;
+            }
+            Some(own) if *own == b'?' || own == byte => (at, from) = (at + 1, from + 1),
+            Some(_) | None => {
+                let Some((behind, end)) = star else { return false };
+                star = Some((behind, end + 1));
+                (at, from) = (behind, end + 1);
+            }
+        }
+    }
+    pattern.get(at..).unwrap_or_default().iter().all(|byte| *byte == b'*')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patterns_match_queue_names() {
+        let table = [
+            ("resize", "resize", true),
+            ("resize", "resize2", false),
+            ("thumb-*", "thumb-", true),
+            ("thumb-*", "thumb-xl", true),
+            ("thumb-*", "humb-xl", false),
+            ("*-thumb", "a-thumb-thumb", true),
+            ("*-thumb", "thumb", false),
+            ("a*b*c", "a--b-b--c", true),
+            ("a*b*c", "a--c--b", false),
+            ("?", "x", true),
+            ("?", "", false),
+            ("*", "", true),
+            ("", "", true),
+            ("", "x", false),
+        ];
+        for (pattern, name, expected) in table {
+            assert_eq!(matches(pattern.as_bytes(), name.as_bytes()), expected, "{pattern} {name}");
+        }
+        // No match takes longer than the product of the two lengths.
+        assert!(!matches(&b"*a".repeat(2_000), &[b"a".repeat(8_000), b"b".to_vec()].concat()));
+    }
+
+    #[test]
+    fn the_most_exact_setting_holds_in_whatever_order_they_come() {
+        let mut all = ["*", "mail-*", "mail-a?", "mail-a*", "mail-ab"].map(Bytes::from);
+        let table = [("x", "*"), ("mail-", "mail-*"), ("mail-ac", "mail-a*"), ("mail-ab", "mail-ab")];
+        for _ in 0..all.len() {
+            all.rotate_left(1);
+            let patterns: Patterns<Bytes> = all.iter().map(|pattern| (pattern.clone(), pattern.clone())).collect();
+            table.iter().for_each(|(name, holds)| {
+                assert_eq!(patterns.find(name.as_bytes()).map(Bytes::as_ref), Some(holds.as_bytes()), "{name}");
+            });
+        }
+        assert_eq!(Patterns::<()>::default().find(b"q"), None);
+    }
+}
