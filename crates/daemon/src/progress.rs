@@ -96,10 +96,11 @@ impl Progress {
 
 /// A line in the log, unless the terminal shows the same.
 fn report(read: u64, all: u64, elapsed: Duration, to_log: bool) {
+    let task = if read < all { "reading the data directory" } else { "putting the jobs that were read in order" };
     if to_log {
-        tracing::info!(read_mib = read, of_mib = all, seconds = elapsed.as_secs(), "reading the data directory");
+        tracing::info!(read_mib = read, of_mib = all, seconds = elapsed.as_secs(), "{task}");
     }
-    notify::extend_start(3 * EVERY, &format!("reading the data directory: {read} of {all} MiB"));
+    notify::extend_start(3 * EVERY, &format!("{task}: {read} of {all} MiB"));
 }
 
 /// The next output begins on a clean line.
