@@ -6,15 +6,12 @@ use std::net::{Ipv6Addr, SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use serde::{Deserialize, Serialize};
-
 /// The longest path a Unix socket can have: `sun_path` without its terminator.
 const UNIX_PATH_BYTES_MAX: usize = 107;
 
 /// An address as configured: `host:port`, `[ipv6]:port` or `unix:/path`. Also accepts ZeroMQ's notation:
 /// `tcp://host:port`, where the host `*` means every IPv4 address, and `ipc:///path`.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum ListenAddress {
     /// A host and a port; with port 0 the system chooses one.
     Tcp {
@@ -150,19 +147,7 @@ fn ipv6(text: &str) -> Result<String, &'static str> {
     }
 }
 
-impl TryFrom<String> for ListenAddress {
-    type Error = AddressError;
-
-    fn try_from(text: String) -> Result<Self, Self::Error> {
-        text.parse()
-    }
-}
-
-impl From<ListenAddress> for String {
-    fn from(address: ListenAddress) -> Self {
-        address.to_string()
-    }
-}
+crate::as_text!(ListenAddress);
 
 impl fmt::Display for ListenAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -4,11 +4,12 @@
 //! Every protocol's crate and the server define their own sections of the one TOML file; the binary puts them together.
 //! No section and no protocol is named here.
 //!
-//! Reading order: `section` (how a section is written) · `quantity` and `address` (formats of values) · `tls`, `throttle` and `secret` (keys that several
+//! Reading order: `section` (how a section is written) · `text`, `quantity` and `address` (formats of values) · `tls`, `throttle` and `secret` (keys that several
 //! sections have) · `rules` (checks that several sections need) · `file` (text to a configuration) · `overrides`
-//! (single keys from elsewhere) · `error`. This code opens only the configuration file and files of passwords.
+//! (single keys from elsewhere) · `error` · `count` (numbers for people). This code opens only the configuration file and files of passwords.
 
 mod address;
+mod count;
 mod error;
 mod file;
 mod overrides;
@@ -16,10 +17,12 @@ mod quantity;
 mod rules;
 mod secret;
 mod section;
+mod text;
 mod throttle;
 mod tls;
 
 pub use address::{Address, AddressError, ListenAddress};
+pub use count::{counted, grouped};
 pub use error::{Error, TlsError};
 pub use file::{Misplaced, parse, read};
 pub use overrides::{Document, Override, keys, values, variable, with};

@@ -91,6 +91,12 @@ impl Failure {
         Self::Data { place: place.to_string(), reason: reason.to_string() }
     }
 
+    /// A file that cannot be used, and why.
+    #[must_use]
+    pub fn unusable(file: &Path, reason: impl Display) -> Self {
+        Self::Source { file: file.to_owned(), reason: reason.to_string() }
+    }
+
     /// A data directory that cannot be opened, with advice.
     #[must_use]
     pub fn store(data_dir: &Path, error: &OpenError) -> Self {

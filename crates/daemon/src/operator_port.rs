@@ -58,12 +58,6 @@ pub struct OpenPort {
     pub shared: Arc<dyn Any + Send + Sync>,
 }
 
-impl fmt::Debug for OpenPort {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("OpenPort")
-    }
-}
-
 /// A socket that listens and does not block.
 #[derive(Debug)]
 pub enum Socket {

@@ -1,14 +1,13 @@
 //! Where a listing continues, as text that means nothing to a client.
 
 use std::fmt;
+use std::str::FromStr;
 
-use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use windlass_engine::Cursor;
 
 /// A cursor in an answer or a request.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(try_from = "String", into = "String")]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ToSchema)]
 #[schema(value_type = String)]
 pub(crate) struct CursorText(pub(crate) Cursor);
 
@@ -17,10 +16,10 @@ pub(crate) struct CursorText(pub(crate) Cursor);
 #[error("not a cursor of an earlier answer")]
 pub(crate) struct CursorError;
 
-impl TryFrom<String> for CursorText {
-    type Error = CursorError;
+impl FromStr for CursorText {
+    type Err = CursorError;
 
-    fn try_from(text: String) -> Result<Self, CursorError> {
+    fn from_str(text: &str) -> Result<Self, CursorError> {
         let number = |digits: &str| u64::from_str_radix(digits, 16).map_err(|_| CursorError);
         let (first, second) = text.split_once('.').ok_or(CursorError)?;
         Ok(Self(Cursor(number(first)?, number(second)?)))
@@ -34,11 +33,7 @@ impl fmt::Display for CursorText {
     }
 }
 
-impl From<CursorText> for String {
-    fn from(cursor: CursorText) -> Self {
-        cursor.to_string()
-    }
-}
+windlass_config::as_text!(CursorText);
 
 #[cfg(test)]
 mod tests {
@@ -47,10 +42,10 @@ mod tests {
     #[test]
     fn cursors_read_and_written() {
         for cursor in [Cursor(0, 0), Cursor(u64::MAX, 1), Cursor(17, u64::MAX)] {
-            assert_eq!(CursorText::try_from(CursorText(cursor).to_string()), Ok(CursorText(cursor)));
+            assert_eq!(CursorText(cursor).to_string().parse(), Ok(CursorText(cursor)));
         }
         for text in ["", ".", "1", "1.", "x.1", "1.10000000000000000", "1.1.1", "-1.0"] {
-            assert_eq!(CursorText::try_from(text.to_owned()), Err(CursorError), "{text}");
+            assert_eq!(text.parse::<CursorText>(), Err(CursorError), "{text}");
         }
     }
 }

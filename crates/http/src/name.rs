@@ -4,18 +4,17 @@
 //! A name that begins with `base64:` is written in that form too, so that every name has exactly one text.
 
 use std::fmt;
+use std::str::FromStr;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use bytes::Bytes;
-use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 const PREFIX: &str = "base64:";
 
 /// A name in an answer or a request.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(try_from = "String", into = "String")]
+#[derive(Clone, Debug, PartialEq, Eq, ToSchema)]
 #[schema(value_type = String)]
 pub(crate) struct Name(pub(crate) Bytes);
 
@@ -40,22 +39,18 @@ impl fmt::Display for Name {
     }
 }
 
-impl TryFrom<String> for Name {
-    type Error = NameError;
+impl FromStr for Name {
+    type Err = NameError;
 
-    fn try_from(text: String) -> Result<Self, NameError> {
+    fn from_str(text: &str) -> Result<Self, NameError> {
         match text.strip_prefix(PREFIX) {
             Some(encoded) => Ok(Self(URL_SAFE_NO_PAD.decode(encoded).map_err(|_| NameError)?.into())),
-            None => Ok(Self(text.into())),
+            None => Ok(Self(Bytes::copy_from_slice(text.as_bytes()))),
         }
     }
 }
 
-impl From<Name> for String {
-    fn from(name: Name) -> Self {
-        name.to_string()
-    }
-}
+windlass_config::as_text!(Name);
 
 #[cfg(test)]
 mod tests {
@@ -74,16 +69,16 @@ mod tests {
         for (bytes, text) in table {
             let name = Name(Bytes::from_static(bytes));
             assert_eq!(name.to_string(), text);
-            assert_eq!(Name::try_from(text.to_owned()), Ok(name));
+            assert_eq!(text.parse(), Ok(name));
         }
-        assert_eq!(Name::try_from("base64:_wA=".to_owned()), Err(NameError));
+        assert_eq!("base64:_wA=".parse::<Name>(), Err(NameError));
     }
 
     proptest! {
         #[test]
         fn every_name_has_one_text(bytes in proptest::collection::vec(any::<u8>(), 0..40)) {
             let name = Name(bytes.into());
-            prop_assert_eq!(Name::try_from(name.to_string()), Ok(name));
+            prop_assert_eq!(name.to_string().parse(), Ok(name));
         }
     }
 }

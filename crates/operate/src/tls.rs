@@ -1,7 +1,6 @@
 //! TLS to another program: an old broker, or the proxy before a daemon. Its certificate and its name are always
 //! verified.
 
-use std::fmt;
 use std::io;
 use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::path::Path;
@@ -27,12 +26,6 @@ pub struct Tls(TlsConnector);
 impl UnwindSafe for Tls {}
 impl RefUnwindSafe for Tls {}
 
-impl fmt::Debug for Tls {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Tls")
-    }
-}
-
 /// A certificate of one's own and its key, both PEM, for a peer that demands one.
 #[derive(Clone, Copy, Debug)]
 pub struct Identity<'a> {
@@ -50,25 +43,25 @@ impl Tls {
     /// [`Failure::Source`] for a file without certificates, or without a key that belongs to them.
     pub fn new(ca: Option<&Path>, identity: Option<Identity<'_>>) -> Result<Self, Failure> {
         let of_system = || SYSTEM_FILES.iter().map(Path::new).find(|path| path.is_file());
-        let no_file = || source(Path::new("authorities"), "this system has no list of them: name a file");
+        let no_file = || Failure::unusable(Path::new("authorities"), "this system has no list of them: name a file");
         let file = ca.or_else(of_system).ok_or_else(no_file)?;
         let mut roots = RootCertStore::empty();
-        for certificate in CertificateDer::pem_file_iter(file).map_err(|why| source(file, why))? {
+        for certificate in CertificateDer::pem_file_iter(file).map_err(|why| Failure::unusable(file, why))? {
             // A list of a system may have some that are of no use.
-            let _ = roots.add(certificate.map_err(|why| source(file, why))?);
+            let _ = roots.add(certificate.map_err(|why| Failure::unusable(file, why))?);
         }
         if roots.is_empty() {
-            return Err(source(file, "no certificate of an authority"));
+            return Err(Failure::unusable(file, "no certificate of an authority"));
         }
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let versions = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
-        let config = versions.map_err(|why| source(file, why))?.with_root_certificates(roots);
+        let config = versions.map_err(|why| Failure::unusable(file, why))?.with_root_certificates(roots);
         let config = match identity {
             Some(Identity { certificate, key }) => {
                 let chain: Result<Vec<_>, _> = CertificateDer::pem_file_iter(certificate).and_then(Iterator::collect);
-                let chain = chain.map_err(|why| source(certificate, why))?;
-                let secret = PrivateKeyDer::from_pem_file(key).map_err(|why| source(key, why))?;
-                config.with_client_auth_cert(chain, secret).map_err(|why| source(key, why))?
+                let chain = chain.map_err(|why| Failure::unusable(certificate, why))?;
+                let secret = PrivateKeyDer::from_pem_file(key).map_err(|why| Failure::unusable(key, why))?;
+                config.with_client_auth_cert(chain, secret).map_err(|why| Failure::unusable(key, why))?
             }
             None => config.with_no_client_auth(),
         };
@@ -111,10 +104,6 @@ pub fn is_unwelcome(error: &io::Error) -> bool {
     .contains(alert)
 }
 
-fn source(file: &Path, reason: impl ToString) -> Failure {
-    Failure::Source { file: file.to_owned(), reason: reason.to_string() }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -125,7 +114,7 @@ mod tests {
         let file = dir.path().join("ca.pem");
         assert!(Tls::new(Some(&file), None).is_err(), "no file");
         std::fs::write(&file, "").unwrap();
-        assert!(Tls::new(Some(&file), None).unwrap_err().to_string().contains("no certificate"));
+        assert!(Tls::new(Some(&file), None).is_err_and(|why| why.to_string().contains("no certificate")));
         let mut params = rcgen::CertificateParams::new(Vec::new()).unwrap();
         params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
         let pair = rcgen::KeyPair::generate().unwrap();

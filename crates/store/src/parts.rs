@@ -2,7 +2,7 @@
 //!
 //! Not here: the files they are in (`directory`).
 
-use std::fmt::{self, Display};
+use std::fmt::Display;
 use std::sync::Arc;
 
 use windlass_engine::Limits;
@@ -90,12 +90,6 @@ impl Found {
         recovered.report.table_seq = point.seq;
         let (start, figures) = (Start { point, candidate }, Arc::new(StoreFigures::default()));
         Ok((Checkpointer::new(table, tail, checkpoints.clone(), start, figures), recovered))
-    }
-}
-
-impl fmt::Debug for Found {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Found").field("point", &self.point).finish_non_exhaustive()
     }
 }
 

@@ -22,12 +22,6 @@ pub struct Picture {
     pub(crate) _pin: Arc<()>,
 }
 
-impl std::fmt::Debug for Picture {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Picture").field("point", &self.point).finish_non_exhaustive()
-    }
-}
-
 /// Why a picture was not written to its end.
 #[derive(Debug, thiserror::Error)]
 pub enum ExportError {

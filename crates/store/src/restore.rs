@@ -18,12 +18,6 @@ pub struct Restore {
     replay: Replay,
 }
 
-impl std::fmt::Debug for Restore {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Restore").field("config", &self.config).finish_non_exhaustive()
-    }
-}
-
 impl Restore {
     /// Holds a directory without a store. `None` if it has one, or had one.
     ///

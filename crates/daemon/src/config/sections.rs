@@ -17,43 +17,45 @@ use crate::operator_port::OperatorPort;
 
 const MIB: u64 = 1 << 20;
 
-/// What the daemon runs with: its own sections, and the protocols with theirs.
-#[derive(Clone, Debug)]
-pub struct Config {
-    /// The directory of the journal; relative to the working directory.
-    pub data_dir: PathBuf,
-    /// What an acknowledgement promises.
-    pub durability: Durability,
-    /// The longest time between two commits with [`Durability::Interval`].
-    pub commit_interval: Period,
-    /// The log's level, format and file.
-    pub log: Log,
-    /// Threads, connections and timeouts.
-    pub server: Server,
-    /// Limits of the queues.
-    pub limits: Limits,
-    /// The journal.
-    pub store: Store,
-    /// The database that has the store instead of the data directory.
-    pub postgres: Postgres,
-    /// The other daemons that form one broker with this one.
-    pub cluster: Cluster,
-    /// Queues that all protocols share.
-    pub bridge: Bridge,
-    /// Rules for the jobs of single queues.
-    pub queues: BTreeMap<String, Queue>,
-    /// The store, if it is not in the data directory.
-    pub remote: Option<Arc<dyn Remote>>,
-    /// The protocols, in the order in which their listeners are bound.
-    pub protocols: Vec<Arc<dyn Protocol>>,
-    /// Listeners beside those of the protocols.
-    pub ports: Vec<Arc<dyn OperatorPort>>,
-    /// Every key with its value: what a reload compares.
-    pub values: BTreeMap<String, String>,
-    /// Every key with its default.
-    pub defaults: BTreeMap<String, String>,
-    /// For tests of other programs: everything is in memory, and all addresses go to standard output.
-    pub ephemeral: bool,
+windlass_config::defaults! {
+    /// What the daemon runs with: its own sections, and the protocols with theirs.
+    #[derive(Clone, Debug)]
+    pub struct Config {
+        /// The directory of the journal; relative to the working directory.
+        pub data_dir: PathBuf = "windlass-data".into(),
+        /// What an acknowledgement promises.
+        pub durability: Durability = Durability::Sync,
+        /// The longest time between two commits with [`Durability::Interval`].
+        pub commit_interval: Period = Period::from_ms(100),
+        /// The log's level, format and file.
+        pub log: Log,
+        /// Threads, connections and timeouts.
+        pub server: Server,
+        /// Limits of the queues.
+        pub limits: Limits,
+        /// The journal.
+        pub store: Store,
+        /// The database that has the store instead of the data directory.
+        pub postgres: Postgres,
+        /// The other daemons that form one broker with this one.
+        pub cluster: Cluster,
+        /// Queues that all protocols share.
+        pub bridge: Bridge,
+        /// Rules for the jobs of single queues.
+        pub queues: BTreeMap<String, Queue>,
+        /// The store, if it is not in the data directory.
+        pub remote: Option<Arc<dyn Remote>>,
+        /// The protocols, in the order in which their listeners are bound.
+        pub protocols: Vec<Arc<dyn Protocol>>,
+        /// Listeners beside those of the protocols.
+        pub ports: Vec<Arc<dyn OperatorPort>>,
+        /// Every key with its value: what a reload compares.
+        pub values: BTreeMap<String, String>,
+        /// Every key with its default.
+        pub defaults: BTreeMap<String, String>,
+        /// For tests of other programs: everything is in memory, and all addresses go to standard output.
+        pub ephemeral: bool,
+    }
 }
 
 /// What an acknowledgement promises.
@@ -226,30 +228,6 @@ pub struct Bridge {
     /// Names of queues whose jobs workers of all protocols share; `*` stands for any bytes, `?` for one byte. In all
     /// other queues each protocol has its own jobs.
     pub queues: Vec<String>,
-}
-
-impl Default for Config {
-    fn default() -> Self {
-        Self {
-            data_dir: "windlass-data".into(),
-            durability: Durability::Sync,
-            commit_interval: Period::from_ms(100),
-            log: Log::default(),
-            server: Server::default(),
-            limits: Limits::default(),
-            store: Store::default(),
-            postgres: Postgres::default(),
-            cluster: Cluster::default(),
-            bridge: Bridge::default(),
-            queues: BTreeMap::new(),
-            remote: None,
-            protocols: Vec::new(),
-            ports: Vec::new(),
-            values: BTreeMap::new(),
-            defaults: BTreeMap::new(),
-            ephemeral: false,
-        }
-    }
 }
 
 impl Config {

@@ -25,28 +25,10 @@ use windlass_net::served::Served;
 use windlass_net::tls::Terms;
 
 /// Keys of `[server]` that apply while the daemon runs.
-const SERVER: [&str; 20] = [
-    "connections_max",
-    "connections_reserved",
-    "connections_per_address_max",
-    "connections_per_address_per_minute",
-    "failed_logins_per_address_per_minute",
-    "buffer_bytes_max",
-    "outbound_bytes_max",
-    "read_bytes_max",
-    "unacknowledged_max",
-    "idle_timeout",
-    "message_timeout",
-    "message_rate_min",
-    "handshake_timeout",
-    "drain_timeout",
-    "shutdown_timeout",
-    "return_grace",
-    "in_use_timeout",
-    "keepalive_idle",
-    "keepalive_interval",
-    "keepalive_count",
-];
+const SERVER: &str = "connections_max connections_reserved connections_per_address_max connections_per_address_per_minute \
+                      failed_logins_per_address_per_minute buffer_bytes_max outbound_bytes_max read_bytes_max \
+                      unacknowledged_max idle_timeout message_timeout message_rate_min handshake_timeout drain_timeout \
+                      shutdown_timeout return_grace in_use_timeout keepalive_idle keepalive_interval keepalive_count";
 
 /// Every key with its value. The value of a key that names a file includes what is in the file.
 pub(crate) struct Values(BTreeMap<String, String>);
@@ -189,7 +171,7 @@ impl<'a> Reloader<'a> {
         match (section, name) {
             ("log", name) => name == "level",
             ("store", name) => matches!(name, "commit_timeout" | "commit_abort"),
-            ("server", name) => SERVER.contains(&name),
+            ("server", name) => SERVER.split(' ').any(|key| key == name),
             ("queues", name) => !(name.contains(".aliases.") || name.ends_with(".failure_values")),
             // Part of the new sessions of the protocols over it.
             ("zmtp", name) => name != "handshakes_max",

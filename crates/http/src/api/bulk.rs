@@ -4,7 +4,6 @@
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
@@ -76,7 +75,7 @@ macro_rules! changes {
         pub(super) async fn $name(
             app: Shared,
             TwoParams(conditions, how): TwoParams<Conditions, How>,
-        ) -> Outcome<ManyChanged> {
+        ) -> Outcome<(Extension<Affected>, Json<ManyChanged>)> {
             change(&app, Mutation::$action, conditions, &how).await
         }
     )+};
@@ -113,13 +112,12 @@ pub(super) async fn count(app: Shared, Params(conditions): Params<Conditions>) -
     Ok(Json(JobCount { jobs: jobs.min(COUNT_MAX), is_complete: next.is_none() && jobs <= COUNT_MAX }))
 }
 
-impl IntoResponse for ManyChanged {
-    fn into_response(self) -> Response {
-        (Extension(Affected(self.changed)), Json(self)).into_response()
-    }
-}
-
-async fn change(app: &App, action: Mutation, conditions: Conditions, how: &How) -> Outcome<ManyChanged> {
+async fn change(
+    app: &App,
+    action: Mutation,
+    conditions: Conditions,
+    how: &How,
+) -> Outcome<(Extension<Affected>, Json<ManyChanged>)> {
     if conditions.is_empty() && !how.all {
         return Err(Problem::bad_request("there is no condition: all=true stands for all jobs"));
     }
@@ -129,7 +127,8 @@ async fn change(app: &App, action: Mutation, conditions: Conditions, how: &How) 
         round(&filter, action, page, how.dry_run)
     })
     .await?;
-    Ok(ManyChanged { changed, dry_run: how.dry_run, next: next.map(CursorText) })
+    let answer = ManyChanged { changed, dry_run: how.dry_run, next: next.map(CursorText) };
+    Ok((Extension(Affected(changed)), Json(answer)))
 }
 
 /// Visits the engine until all jobs are seen, `left` have changed or would, or the time is over. Returns how many, and

@@ -11,6 +11,7 @@ use windlass_engine::{Cursor, JobStateKind, JobView, Query, Reply, Timestamp, er
 
 use super::filter::Conditions;
 use super::pace::Pace;
+use super::view::view;
 use super::views::kind;
 use crate::app::{App, Shared};
 use crate::name::Name;
@@ -40,31 +41,32 @@ pub(crate) struct DeadGroups {
     pub(crate) is_complete: bool,
 }
 
-/// Dead jobs with the same error.
-#[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct DeadGroup {
-    /// The error: its class and message, with `*` for numbers, names in quotes and the like. As the parameter
-    /// `error_group` of a listing or a change it stands for exactly these jobs.
-    pub(crate) error: String,
-    /// How many.
-    pub(crate) jobs: u64,
-    /// When the first of them died, or failed for the last time.
-    pub(crate) first_at: Option<String>,
-    /// When the last one did.
-    pub(crate) last_at: Option<String>,
-    /// One of the queues.
-    pub(crate) queue: Name,
-    /// How many queues there are.
-    pub(crate) queues: usize,
-    /// The kind of one of the jobs, as far as its body shows it.
-    pub(crate) kind: Option<String>,
-    /// The number of the job that died last.
-    pub(crate) example: u64,
+view! {
+    /// Dead jobs with the same error.
+    DeadGroup(group: Group, name: String) {
+        /// The error: its class and message, with `*` for numbers, names in quotes and the like. As the parameter
+        /// `error_group` of a listing or a change it stands for exactly these jobs.
+        error: String = name,
+        /// How many.
+        jobs: u64 = group.jobs,
+        /// When the first of them died, or failed for the last time.
+        first_at: Option<String> = moment_text(group.first),
+        /// When the last one did.
+        last_at: Option<String> = moment_text(group.last),
+        /// One of the queues.
+        queue: Name = Name(group.queues.first().cloned().unwrap_or_default()),
+        /// How many queues there are.
+        queues: usize = group.queues.len(),
+        /// The kind of one of the jobs, as far as its body shows it.
+        kind: Option<String> = group.kind,
+        /// The number of the job that died last.
+        example: u64 = group.example,
+    }
 }
 
 /// What a group is made from.
 #[derive(Debug)]
-struct Group {
+pub(crate) struct Group {
     jobs: u64,
     first: Timestamp,
     last: Timestamp,
@@ -93,7 +95,7 @@ pub(crate) async fn groups(app: Shared, Params(conditions): Params<Conditions>) 
             break;
         }
     }
-    let mut groups: Vec<DeadGroup> = groups.into_iter().map(|(error, group)| group.shown(error)).collect();
+    let mut groups: Vec<DeadGroup> = groups.into_iter().map(|(error, group)| DeadGroup::of(group, error)).collect();
     groups.sort_by(|one, other| other.jobs.cmp(&one.jobs).then_with(|| one.error.cmp(&other.error)));
     let jobs = groups.iter().map(|group| group.jobs).sum();
     Ok(Json(DeadGroups { groups, jobs, other_jobs, is_complete: after.is_none() }))
@@ -122,13 +124,4 @@ fn add(groups: &mut BTreeMap<String, Group>, view: &JobView, app: &App) -> u64 {
         group.queues.insert(view.queue.clone());
     }
     0
-}
-
-impl Group {
-    fn shown(self, error: String) -> DeadGroup {
-        let Self { jobs, first, last, queues, kind, example } = self;
-        let (many, queue) = (queues.len(), queues.into_iter().next().unwrap_or_default());
-        let (first_at, last_at) = (moment_text(first), moment_text(last));
-        DeadGroup { error, jobs, first_at, last_at, queue: Name(queue), queues: many, kind, example }
-    }
 }

@@ -123,8 +123,7 @@ fn sentence((why, row): (&Why, Option<&QueueRow>), view: &JobView, app: &App, no
 
 /// What the workers of the queue do.
 fn busy(row: Option<&QueueRow>) -> String {
-    let in_hand = |row: &QueueRow| row.places.get(JobStateKind::Leased as usize).copied().unwrap_or_default();
-    match row.map(|row| (row.workers, in_hand(row))) {
+    match row.map(|row| (row.workers, row.jobs(JobStateKind::Leased))) {
         None | Some((_, 0)) => String::new(),
         Some((0 | 1, _)) => "; its worker is busy".to_owned(),
         Some((workers, jobs)) if jobs >= workers => format!("; all {workers} of its workers are busy"),

@@ -111,11 +111,7 @@ pub(crate) async fn get(app: Shared, Segments(id): Segments<u64>) -> Outcome<Jso
         Ok(_) | Err(_) => None,
     };
     let queue = match why {
-        Some(Why::Behind { .. }) => app.ask(Query::Queue { queue: view.queue.clone() }).await.ok(),
-        _ => None,
-    };
-    let queue = match &queue {
-        Some(Reply::Queues { rows, .. }) => rows.first(),
+        Some(Why::Behind { .. }) => app.queue(view.queue.clone()).await.ok().flatten(),
         _ => None,
     };
     let batch = batch_of(&app, &view).await;
@@ -123,7 +119,7 @@ pub(crate) async fn get(app: Shared, Segments(id): Segments<u64>) -> Outcome<Jso
         Ok(Reply::Attempts(attempts)) => attempts,
         Ok(_) | Err(_) => Vec::new(),
     };
-    Ok(Json(JobDetail::of(&view, why.map(|why| (why, queue)), (batch, &attempts), &app, app.now())))
+    Ok(Json(JobDetail::of(&view, why.map(|why| (why, queue.as_ref())), (batch, &attempts), &app, app.now())))
 }
 
 /// The name of a job's batch. A batch that is forgotten has none.

@@ -167,11 +167,10 @@ fn placed(path: &str) -> impl Iterator<Item = Parameter> {
 /// The text of the document. Each response must have a description; one without gets the name of its status. Every
 /// path but a probe's may lack a place, or an answer of the engine in time, and needs a login if there are logins.
 pub(crate) fn text(mut document: utoipa::openapi::OpenApi) -> String {
-    let late = ResponseBuilder::new().content("application/json", Content::new(Some(Ref::from_schema_name("Problem"))));
-    let late = RefOr::T(late.build());
-    let stranger =
-        ResponseBuilder::new().content("application/json", Content::new(Some(Ref::from_schema_name("Problem"))));
-    let stranger = RefOr::T(stranger.description("There are logins, and the request has none of them").build());
+    let problem = Content::new(Some(Ref::from_schema_name("Problem")));
+    let refusal = |about: &str| ResponseBuilder::new().content("application/json", problem.clone()).description(about);
+    let late = RefOr::T(refusal("").build());
+    let stranger = RefOr::T(refusal("There are logins, and the request has none of them").build());
     let schemes = document.components.get_or_insert_default();
     let scheme = |kind| SecurityScheme::Http(Http::new(kind));
     schemes.add_security_scheme("token", scheme(HttpAuthScheme::Bearer));

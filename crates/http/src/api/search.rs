@@ -38,7 +38,7 @@ pub(crate) struct Found {
 ))]
 pub(crate) async fn search(app: Shared, Params(wanted): Params<Wanted>) -> Outcome<Json<Found>> {
     let text = wanted.q.trim();
-    let name = Name::try_from(text.to_owned()).map_err(Problem::bad_request)?.0;
+    let name = text.parse::<Name>().map_err(Problem::bad_request)?.0;
     let mut jobs = Vec::new();
     if !text.is_empty() {
         // A Gearman handle ends in the job's number: H:HOST:17.
@@ -54,10 +54,7 @@ pub(crate) async fn search(app: Shared, Params(wanted): Params<Wanted>) -> Outco
         jobs.sort_unstable();
         jobs.dedup();
     }
-    let Reply::Queues { rows, .. } = app.ask(Query::Queue { queue: name }).await? else {
-        return Err(Problem::unexpected());
-    };
-    Ok(Json(Found { jobs, queue: rows.into_iter().next().map(|row| Name(row.name)) }))
+    Ok(Json(Found { jobs, queue: app.queue(name).await?.map(|row| Name(row.name)) }))
 }
 
 async fn job(app: &App, which: JobRef) -> Outcome<Option<u64>> {

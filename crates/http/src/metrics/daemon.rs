@@ -24,15 +24,22 @@ pub(super) fn encode(figures: &Snapshot, encoder: &mut DescriptorEncoder<'_>) ->
     encode_traffic(figures, encoder)?;
     let help = "From the cut of a commit until it is on the disk";
     encode_commits(figures, encoder.encode_descriptor("commit_seconds", help, None, MetricType::Histogram)?)?;
-    let checkpoints = encoder.encode_descriptor("checkpoints", "Completed checkpoints", None, MetricType::Counter)?;
-    put_counter(checkpoints, figures.checkpoints)?;
-    let help = "Unused queues that were forgotten to make room for new ones";
-    put_counter(
-        encoder.encode_descriptor("queues_forgotten", help, None, MetricType::Counter)?,
-        figures.queues_forgotten,
-    )?;
-    encode_loads(&figures.memory, encoder)?;
     let JobMemory { bytes: (in_memory, memory_max), stored: (stored, stored_bytes), disk_bytes, .. } = figures.memory;
+    let [loads, waited, failed] = figures.memory.loads;
+    let counters = [
+        ("checkpoints", "Completed checkpoints", figures.checkpoints),
+        ("queues_forgotten", "Unused queues that were forgotten to make room for new ones", figures.queues_forgotten),
+        ("body_loads", "Bodies that were read back into memory", loads),
+        ("body_loads_waited", "Those of them that a client waited for", waited),
+        ("body_load_failures", "Bodies that could not be read back", failed),
+    ];
+    for (name, help, value) in counters {
+        put_counter(encoder.encode_descriptor(name, help, None, MetricType::Counter)?, value)?;
+    }
+    let help = "The time that reading bodies back has taken";
+    let seconds = Duration::from_micros(figures.memory.load_us).as_secs_f64();
+    let mut time = encoder.encode_descriptor("body_load_seconds", help, None, MetricType::Counter)?;
+    time.encode_counter::<NoLabelSet, f64, u64>(&seconds, None)?;
     let (held, most) = figures.buffers_bytes;
     let gauges = [
         ("journal_live_bytes", "Bytes of living records, as of the last checkpoint", Some(figures.live_bytes)),
@@ -49,11 +56,7 @@ pub(super) fn encode(figures: &Snapshot, encoder: &mut DescriptorEncoder<'_>) ->
         ("buffers_bytes", "Bytes of the buffers of all connections", Some(held as u64)),
         ("buffers_limit_bytes", "The most that windlass_buffers_bytes may be", Some(most as u64)),
     ];
-    for (name, help, value) in gauges {
-        if let Some(value) = value {
-            encoder.encode_descriptor(name, help, None, MetricType::Gauge)?.encode_gauge(&count(value))?;
-        }
-    }
+    put_gauges(encoder, gauges.into_iter().filter_map(|(name, help, value)| Some((name, help, count(value?)))))?;
     let help = "When the first certificate of the protocol's chain ends, since 1970";
     let mut family =
         encoder.encode_descriptor("certificate_expiry_timestamp_seconds", help, None, MetricType::Gauge)?;
@@ -63,20 +66,15 @@ pub(super) fn encode(figures: &Snapshot, encoder: &mut DescriptorEncoder<'_>) ->
     Ok(())
 }
 
-fn encode_loads(memory: &JobMemory, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
-    let [loads, waited, failed] = memory.loads;
-    let counters = [
-        ("body_loads", "Bodies that were read back into memory", loads),
-        ("body_loads_waited", "Those of them that a client waited for", waited),
-        ("body_load_failures", "Bodies that could not be read back", failed),
-    ];
-    for (name, help, value) in counters {
-        put_counter(encoder.encode_descriptor(name, help, None, MetricType::Counter)?, value)?;
+/// Gauges without labels: name, help, and value.
+pub(super) fn put_gauges<'a>(
+    encoder: &mut DescriptorEncoder<'_>,
+    gauges: impl IntoIterator<Item = (&'a str, &'a str, f64)>,
+) -> fmt::Result {
+    for (name, help, value) in gauges {
+        encoder.encode_descriptor(name, help, None, MetricType::Gauge)?.encode_gauge(&value)?;
     }
-    let help = "The time that reading bodies back has taken";
-    let seconds = Duration::from_micros(memory.load_us).as_secs_f64();
-    let mut time = encoder.encode_descriptor("body_load_seconds", help, None, MetricType::Counter)?;
-    time.encode_counter::<NoLabelSet, f64, u64>(&seconds, None)
+    Ok(())
 }
 
 fn encode_traffic(figures: &Snapshot, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {

@@ -172,16 +172,12 @@ impl Scraped {
             ("store_failed", "Whether the store does not respond", count(self.store_failed.into())),
             ("start_time_seconds", "When the daemon started, since 1970", started_at),
         ];
-        for (name, help, value) in gauges {
-            encoder.encode_descriptor(name, help, None, MetricType::Gauge)?.encode_gauge(&value)?;
-        }
+        daemon::put_gauges(encoder, gauges)?;
         self.encode_cluster(encoder)?;
         let mut info = encoder.encode_descriptor("build_info", "The version", None, MetricType::Gauge)?;
         info.encode_family(&[("version", env!("CARGO_PKG_VERSION"))])?.encode_gauge(&1_i64)
     }
-}
 
-impl Scraped {
     /// What one of several daemons is.
     fn encode_cluster(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
         let (leading, following, epoch, edges) = match &self.role {
@@ -191,15 +187,12 @@ impl Scraped {
             Role::Leading { epoch, edges, .. } => (1, 0, *epoch, edges.len() as u64),
         };
         let gauges = [
-            ("cluster_leading", "Whether this daemon leads others", leading),
-            ("cluster_following", "Whether this daemon is linked to the leader", following),
-            ("cluster_epoch", "The number of the leader's right to lead", epoch),
-            ("cluster_edges", "Daemons that are linked to this one", edges),
+            ("cluster_leading", "Whether this daemon leads others", count(leading)),
+            ("cluster_following", "Whether this daemon is linked to the leader", count(following)),
+            ("cluster_epoch", "The number of the leader's right to lead", count(epoch)),
+            ("cluster_edges", "Daemons that are linked to this one", count(edges)),
         ];
-        for (name, help, value) in gauges {
-            encoder.encode_descriptor(name, help, None, MetricType::Gauge)?.encode_gauge(&count(value))?;
-        }
-        Ok(())
+        daemon::put_gauges(encoder, gauges)
     }
 }
 

@@ -75,7 +75,7 @@ impl Snapshot {
     ///
     /// [`Failure::Source`], and those of `each`.
     pub fn each(&self, each: &mut dyn FnMut(Entry) -> Result<(), Failure>) -> Result<(), Failure> {
-        let refuse = |why: &dyn Display| Failure::Source { file: self.path.clone(), reason: why.to_string() };
+        let refuse = |why: &dyn Display| Failure::unusable(&self.path, why);
         let file = File::open(&self.path).map_err(|why| refuse(&why))?;
         let about = file.metadata().map_err(|why| refuse(&why))?;
         if about.is_dir() {

@@ -14,7 +14,6 @@ use windlass_daemon::progress::Counter;
 use windlass_daemon::random_seed;
 
 /// A data directory that is being restored.
-#[derive(Debug)]
 pub struct Restorer {
     restore: Restore,
     record: Record,

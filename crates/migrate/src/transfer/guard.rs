@@ -16,7 +16,6 @@ use windlass_zmtp::curve::{CurveClient, CurvePublicKey, CurveSecretKey};
 use windlass_zmtp::wire::{Command, GREETING_BYTES, Greeting, Header, Metadata, SocketType};
 
 use super::link::{JOB_BYTES_MAX, Link, Trouble, random, within};
-use crate::unusable::unusable;
 
 /// Bytes by which a frame in a box may be longer than the longest frame.
 const BOX_BYTES_MAX: u64 = 64;
@@ -41,7 +40,7 @@ impl Login {
     /// [`Failure::Source`]: the file has no key.
     pub(super) fn curve(broker: CurvePublicKey, own: Option<&Path>) -> Result<Self, Failure> {
         let Some(file) = own else { return Ok(Self::Curve { broker, own: None }) };
-        let source = |reason: String| unusable(file, reason);
+        let source = |reason: String| Failure::unusable(file, reason);
         let text = fs::read_to_string(file).map_err(|why| source(format!("cannot read the key: {why}")))?;
         let text = text.trim().to_owned();
         text.parse::<CurveSecretKey>().map_err(|why| source(why.to_string()))?;

@@ -11,7 +11,6 @@ use windlass_operate::tls::{Identity, Tls};
 use windlass_zmtp::curve::CurvePublicKey;
 
 use super::guard::Login;
-use crate::unusable::unusable;
 
 /// The protocol in front of `://`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,7 +90,7 @@ impl Place {
     /// The same address with the password in this file, whose line end does not count.
     fn with_password(mut self, file: Option<&Path>) -> Result<Self, Failure> {
         let Some(file) = file else { return Ok(self) };
-        let source = |reason: String| unusable(file, reason);
+        let source = |reason: String| Failure::unusable(file, reason);
         match self.scheme {
             Scheme::Faktory => {}
             Scheme::Eventmq if self.user.is_some() => {}
@@ -109,7 +108,7 @@ impl Place {
         match ca.or(certificate) {
             Some(file) if !self.is_tls => {
                 let expected = self.scheme.name();
-                return Err(unusable(file, format_args!("{self} is without TLS: {expected}+tls:// expected")));
+                return Err(Failure::unusable(file, format_args!("{self} is without TLS: {expected}+tls:// expected")));
             }
             _ => {}
         }
@@ -121,7 +120,7 @@ impl Place {
     /// The same address, ready to log in: by its user and password, or by CURVE with the broker's key and, if it knows its
     /// clients by theirs, with the secret key in a file.
     fn with_login(mut self, curve: Option<CurvePublicKey>, own: Option<&Path>) -> Result<Self, Failure> {
-        let usage = |reason: String| unusable(Path::new("windlass bridge"), reason);
+        let usage = |reason: String| Failure::unusable(Path::new("windlass bridge"), reason);
         self.login = match (self.scheme, curve, &self.user, &self.password) {
             (Scheme::Eventmq, Some(broker), None, _) => Some(Login::curve(broker, own)?),
             (Scheme::Eventmq, Some(_), Some(_), _) => {
@@ -139,7 +138,7 @@ impl Place {
 
     /// Fails if jobs could not go from here to there: another protocol, or the same address.
     pub(super) fn check_apart(&self, to: &Self) -> Result<(), Failure> {
-        let usage = |reason: String| unusable(Path::new("windlass bridge"), reason);
+        let usage = |reason: String| Failure::unusable(Path::new("windlass bridge"), reason);
         if self.scheme != to.scheme {
             return Err(usage(format!("--from {self} and --to {to}: one protocol expected")));
         }

@@ -4,13 +4,11 @@ use std::fmt;
 use std::str::FromStr;
 
 use crypto_box::{PublicKey, SecretKey};
-use serde::{Deserialize, Serialize};
 
 use super::{KEY_BYTES, z85};
 
 /// A public key: of a client that may connect, or of the server.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct CurvePublicKey([u8; KEY_BYTES]);
 
 /// The server's secret key. Its `Debug` text omits it.
@@ -50,19 +48,7 @@ impl FromStr for CurvePublicKey {
     }
 }
 
-impl TryFrom<String> for CurvePublicKey {
-    type Error = CurveKeyError;
-
-    fn try_from(text: String) -> Result<Self, CurveKeyError> {
-        text.parse()
-    }
-}
-
-impl From<CurvePublicKey> for String {
-    fn from(key: CurvePublicKey) -> Self {
-        key.to_string()
-    }
-}
+windlass_config::as_text!(CurvePublicKey);
 
 impl fmt::Display for CurvePublicKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

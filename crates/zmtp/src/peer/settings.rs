@@ -57,19 +57,21 @@ pub struct Login {
     pub password: Bytes,
 }
 
-/// How much a peer may make us hold, in bytes unless noted otherwise.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Limits {
-    /// Largest body of one frame of a message.
-    pub frame_bytes_max: usize,
-    /// Largest sum of the bodies of one message.
-    pub message_bytes_max: usize,
-    /// Number of parts of one message.
-    pub parts_max: usize,
-    /// Largest body of a command, and so the longest topic.
-    pub command_bytes_max: usize,
-    /// Bytes that may wait in the output buffer.
-    pub outbound_bytes_max: usize,
+windlass_config::defaults! {
+    /// How much a peer may make us hold, in bytes unless noted otherwise.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    pub struct Limits {
+        /// Largest body of one frame of a message.
+        pub frame_bytes_max: usize = 64 << 20,
+        /// Largest sum of the bodies of one message.
+        pub message_bytes_max: usize = 64 << 20,
+        /// Number of parts of one message.
+        pub parts_max: usize = 64,
+        /// Largest body of a command, and so the longest topic.
+        pub command_bytes_max: usize = 8 << 10,
+        /// Bytes that may wait in the output buffer.
+        pub outbound_bytes_max: usize = 128 << 20,
+    }
 }
 
 impl Settings {
@@ -154,17 +156,5 @@ pub(super) fn is_known(logins: &[Login], user: &[u8], password: &[u8]) -> bool {
 impl std::fmt::Debug for Login {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Login").field("user", &self.user).finish_non_exhaustive()
-    }
-}
-
-impl Default for Limits {
-    fn default() -> Self {
-        Self {
-            frame_bytes_max: 64 << 20,
-            message_bytes_max: 64 << 20,
-            parts_max: 64,
-            command_bytes_max: 8 << 10,
-            outbound_bytes_max: 128 << 20,
-        }
     }
 }

@@ -25,12 +25,6 @@ pub(in crate::import) struct Redis {
     name: PathBuf,
 }
 
-impl std::fmt::Debug for Redis {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Redis").field("name", &self.name).finish_non_exhaustive()
-    }
-}
-
 /// The entries of a sorted set: member and score.
 pub(super) type Scored = (Vec<u8>, f64);
 
@@ -42,7 +36,7 @@ impl Redis {
     /// [`Failure::Source`]: the address is invalid, no server answers there, or the server is not a Redis.
     pub(in crate::import) fn connect(address: &str) -> Result<Self, Failure> {
         let name = PathBuf::from(without_secret(address));
-        let refuse = |reason: String| Failure::Source { file: name.clone(), reason };
+        let refuse = |reason: String| Failure::unusable(&name, reason);
         let place = Address::parse(address).map_err(|why| refuse(format!("not an address of a Redis: {why}")))?;
         let password = env::var("REDISCLI_AUTH").ok().filter(|password| !password.is_empty());
         let place = place.or_password(password.as_deref());
@@ -56,7 +50,7 @@ impl Redis {
     }
 
     pub(super) fn refuse(&self, reason: impl std::fmt::Display) -> Failure {
-        Failure::Source { file: self.name.clone(), reason: reason.to_string() }
+        Failure::unusable(&self.name, reason)
     }
 
     fn ask<T>(&mut self, words: &[&[u8]], read: impl FnOnce(Reply) -> Result<T, Error>) -> Result<T, Failure> {
