@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
+use windlass_config::Period;
 use windlass_engine::{Backoff, Bridge, Codec, Patterns, QueueCommand, QueueRow, QueueRules, Retry, is_pattern};
 
 use crate::config::{self, Config};
@@ -45,6 +46,9 @@ fn rules_of(queue: &config::Queue) -> QueueRules {
             },
         }),
         body_bytes_max: queue.body_bytes_max.map(|max| u32::try_from(max.0).unwrap_or(u32::MAX)),
+        ttl_ms: queue.ttl.map(Period::as_ms),
+        dead_ms: queue.dead.and_then(|dead| dead.ttl).map(Period::as_ms),
+        dead_max: queue.dead.and_then(|dead| dead.max),
     }
 }
 
@@ -101,8 +105,17 @@ mod tests {
         assert_eq!(agree_on(&format!("{a}[queues.b]\ncodec = \"base64\"\n")), (0, 1, 0, 1));
         assert_eq!(agree_on(a), (0, 0, 1, 1));
         let retry = Retry { failures_max: 3, losses_max: 0, backoff: Backoff::Doubling(2_000) };
-        let rules = QueueRules { codec: Codec::Json, retry: Some(retry), body_bytes_max: Some(1_024) };
+        let rules =
+            QueueRules { codec: Codec::Json, retry: Some(retry), body_bytes_max: Some(1_024), ..QueueRules::default() };
         assert_eq!(configured(&hub, ruled), Rules::from([(Bytes::from_static(b"a b"), rules)]));
         assert_eq!(agree_on(""), (0, 0, 1, 0));
+    }
+
+    #[test]
+    fn times_and_limits_of_a_queue_are_converted_to_the_engines_units() {
+        let text = "[queues.q]\nttl = '1d'\ndead = { ttl = '2s', max = 3 }";
+        let rules =
+            QueueRules { ttl_ms: Some(86_400_000), dead_ms: Some(2_000), dead_max: Some(3), ..QueueRules::default() };
+        assert_eq!(wanted_of(text), Rules::from([(Bytes::from_static(b"q"), rules)]));
     }
 }

@@ -34,6 +34,12 @@ pub struct Queue {
     /// The job that is pushed when one of its jobs dies.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub on_dead: Option<OnDead>,
+    /// How long a job may wait.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ttl: Option<Period>,
+    /// How long and how many of its dead jobs are kept.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub dead: Option<Dead>,
     /// Patterns of the answers by which workers report a failed job, in protocols without a message for it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub failure_values: Vec<String>,
@@ -52,6 +58,18 @@ pub enum Codec {
     Json,
     /// One string in base64.
     Base64,
+}
+
+/// What is kept of dead jobs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Dead {
+    /// In place of `limits.dead_ttl`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ttl: Option<Period>,
+    /// The most dead jobs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max: Option<u32>,
 }
 
 /// A job that reports a dead one.
@@ -89,6 +107,8 @@ impl Default for Queue {
             body_bytes_max: None,
             throttle: None,
             on_dead: None,
+            ttl: None,
+            dead: None,
             failure_values: Vec::new(),
             aliases: BTreeMap::new(),
         }
@@ -164,6 +184,9 @@ pub(super) fn check(queues: &BTreeMap<String, Queue>, protocols: &[Arc<dyn Proto
         }
         if rules.body_bytes_max.is_some_and(|max| u32::try_from(max.0).is_err()) {
             return Err(senseless(queue, "body_bytes_max must be less than 4GiB"));
+        }
+        if rules.ttl.is_some_and(|ttl| ttl.as_ms() == 0) {
+            return Err(senseless(queue, "ttl must be more than 0"));
         }
         if rules.retry.is_some_and(|retry| u32::try_from(retry.backoff.as_ms()).is_err()) {
             return Err(senseless(queue, "retry.backoff is too long"));
@@ -241,6 +264,7 @@ mod tests {
             ("[t]\nthrottle = { worker = 2 }", "t: faktory.throttles"),
             ("['m-*']\nthrottle = { worker = 1 }", "m-*: a throttle and aliases need a name"),
             ("['m?']\naliases = { faktory = 'm' }", "m?: a throttle and aliases need a name"),
+            ("[q]\nttl = '0s'", "q: ttl must be more than 0"),
             ("[q]\nthrottle = { worker = 0 }", "q: worker must be more than 0"),
             ("[q]\non_dead = { queue = 'a b', jobtype = 'T' }", "q: on_dead: "),
             ("[q]\non_dead = { queue = 'a', jobtype = '' }", "q: on_dead: "),

@@ -5,7 +5,7 @@
 use bytes::Bytes;
 
 use super::call::Call;
-use super::ends::{KEEP_MS, collect_no_more};
+use super::ends::{KEEP_MS, collect_no_more, dead_ms};
 use super::failures::{EXPIRED_KIND, LOSSES};
 use super::place::remove_job;
 use super::push::listen;
@@ -65,7 +65,7 @@ fn collect_one(state: &mut State, slot: Slot, call: &mut Call<'_>) -> Option<Not
 pub(super) fn hand_over(state: &mut State, slot: Slot, context: &mut Context) -> Option<End> {
     let job = state.jobs.at(slot).filter(|job| !job.collector().is_empty())?;
     let is_done = matches!(job.state, JobState::Done(_));
-    let kept_until = state.now.after_ms(state.limits.dead_ms.saturating_sub(KEEP_MS));
+    let kept_until = state.now.after_ms(dead_ms(state, job.queue).saturating_sub(KEEP_MS));
     let is_kept = is_done || matches!(job.state, JobState::Dead(until) if until > kept_until);
     let end = is_kept.then(|| end_of(job))?;
     let stays = job.extra.as_deref().is_some_and(|extra| extra.result_keep_ms > 0 || extra.track.is_some());

@@ -7,9 +7,10 @@ use super::state::State;
 use super::warnings::{name_of, warn_end, warn_job};
 use crate::context::Context;
 use crate::event::Notice;
-use crate::ids::{Protocol, Timestamp};
+use crate::ids::{Protocol, QueueId, Timestamp};
 use crate::jobs::{Extra, JobState, Slot};
 use crate::outcome::{End, Fate};
+use crate::queues::Queue;
 use crate::schedules::RunEnd;
 use crate::warning::WarningKind;
 
@@ -76,9 +77,16 @@ fn die(state: &mut State, slot: Slot, context: &mut Context) -> Timestamp {
     until
 }
 
+/// How long a dead job of a queue is kept.
+pub(super) fn dead_ms(state: &State, queue: QueueId) -> u64 {
+    let rules = state.queues.at(queue).and_then(Queue::rules);
+    rules.and_then(|rules| rules.dead_ms).unwrap_or(state.limits.dead_ms)
+}
+
 /// Moves a job to the dead-letter queue.
 pub(super) fn bury(state: &mut State, slot: Slot, context: &mut Context) -> Timestamp {
-    let until = state.now.after_ms(state.limits.dead_ms);
+    let queue = state.jobs.at(slot).map(|job| job.queue);
+    let until = state.now.after_ms(queue.map_or(0, |queue| dead_ms(state, queue)));
     count(state, slot, |totals| totals.buried += 1);
     note_run_end(state, slot, RunEnd::Dead, context);
     count_run(state, slot, context);

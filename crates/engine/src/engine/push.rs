@@ -11,9 +11,10 @@ use super::serve::serve;
 use super::state::{State, own};
 use crate::context::Context;
 use crate::event::Reply;
-use crate::ids::{ClientId, JobId, QueueId, Token};
-use crate::jobs::{Cycle, Extra, Job, JobState, KeyUntil, Lease, Member, Payload, Role, Slot, Track, Unfit};
+use crate::ids::{ClientId, JobId, QueueId, Timestamp, Token};
+use crate::jobs::{Cycle, Expiry, Extra, Job, JobState, KeyUntil, Lease, Member, Payload, Role, Slot, Track, Unfit};
 use crate::outcome::Pushed;
+use crate::queues::Queue;
 use crate::refusal::{Capacity, Refusal, Thing};
 use crate::request::{Clash, Listen, NewJob, Past, QueueKind};
 use crate::warning::WarningKind;
@@ -272,9 +273,10 @@ fn make_job(
     };
     let unique = new.unique.as_ref();
     let payload = Payload::new(unique.map(|unique| &*unique.key), new.name.as_deref().unwrap_or_default(), &new.body);
+    let rules = state.queues.at(queue).and_then(Queue::rules).copied();
     let extra = Extra {
         meta: new.meta.clone(),
-        expires: new.expires,
+        expires: rules.and_then(|rules| rules.ttl_ms).map_or(new.expires, |ttl_ms| expiry(state, new, ttl_ms)),
         key_until: unique.map_or(KeyUntil::End, |unique| unique.until),
         cycle,
         result_keep_ms: new.result_keep_ms,
@@ -284,7 +286,7 @@ fn make_job(
         collector: if new.durable { Bytes::copy_from_slice(new.listen.name()) } else { Bytes::new() },
         ..Extra::default()
     };
-    let rule = state.queues.at(queue).and_then(|queue| queue.rules()?.retry);
+    let rule = rules.and_then(|rules| rules.retry);
     let Past { ready_at, failures, state: past } = new.past.as_deref().cloned().unwrap_or_default();
     // Each failure was a delivery, and so is a current lease.
     let attempts = failures.saturating_add(u32::from(matches!(past, Some(JobState::Leased(_)))));
@@ -310,6 +312,22 @@ fn make_job(
         unfit: Unfit::NONE,
         extra: (extra != Extra::default()).then(|| Box::new(extra)),
     }
+}
+
+/// When a new job expires in a queue where no job waits for longer than this.
+fn expiry(state: &State, new: &NewJob, ttl_ms: u64) -> Expiry {
+    if new.kind == QueueKind::Cycle {
+        return new.expires;
+    }
+    // A scheduled job begins to wait at its time.
+    let from = new.not_before.map_or(state.now, |at| at.shifted(state.skew_ms.saturating_neg()).max(state.now));
+    let own = match new.expires {
+        Expiry::Never => Timestamp::NEVER,
+        Expiry::At(at) => at.shifted(state.skew_ms.saturating_neg()),
+        Expiry::By(at) => at,
+    };
+    let by = from.after_ms(ttl_ms);
+    if own <= by { new.expires } else { Expiry::By(by) }
 }
 
 /// A lease granted by another server, cut to this daemon's limits.

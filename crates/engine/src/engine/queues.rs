@@ -124,9 +124,8 @@ pub(super) fn rule_queue(
     {
         let set = |image: &mut QueueImage| image.rules = (!plain).then(|| Box::new(rules));
         state.queues.set(id, set, &mut call.context.changes);
-        if let Some(before) = state.queues.renew_rules(id) {
-            obey(state, id, &before, call);
-        }
+        let changed = state.queues.renew_rules(id).map(|before| (id, before));
+        obey(state, changed.as_slice(), call);
         state.queues.drop_if_unknown(id);
     }
     call.done();
@@ -135,19 +134,22 @@ pub(super) fn rule_queue(
 
 /// Replaces the rules for queues without rules of their own.
 pub(super) fn rule_patterns(state: &mut State, patterns: Patterns<QueueRules>, call: &mut Call<'_>) {
-    for (id, before) in state.queues.set_patterns(patterns) {
-        obey(state, id, &before, call);
-    }
+    let changed = state.queues.set_patterns(patterns);
+    obey(state, &changed, call);
     call.done();
 }
 
-/// The rules of a queue have changed: applies what counts for the jobs that are there.
-fn obey(state: &mut State, id: QueueId, before: &QueueRules, call: &mut Call<'_>) {
-    let now = state.queues.at(id).and_then(Queue::rules).copied().unwrap_or_default();
-    if before.codec != now.codec {
-        state.queues.clear_unfit(id, &mut state.jobs);
-        serve(state, id, call.context);
+/// The rules of queues have changed, and were these before: applies what counts for the jobs that are there.
+fn obey(state: &mut State, changed: &[(QueueId, QueueRules)], call: &mut Call<'_>) {
+    for (id, before) in changed {
+        let codec = state.queues.at(*id).and_then(Queue::rules).map(|rules| rules.codec).unwrap_or_default();
+        if before.codec != codec {
+            state.queues.clear_unfit(*id, &mut state.jobs);
+            serve(state, *id, call.context);
+        }
     }
+    let ids: Vec<QueueId> = changed.iter().map(|(id, _)| *id).collect();
+    state.queues.list_dead(&ids, &state.jobs);
 }
 
 /// The queue for a throttle or rules. It is created if there is none, unless its settings would be plain.

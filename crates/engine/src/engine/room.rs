@@ -2,7 +2,8 @@
 //!
 //! Dead jobs are for inspection and must not cost other clients anything. Beyond `dead_max` or `dead_bytes_max` the
 //! oldest are dropped first: those that would expire first. Dead jobs never block a push: `jobs_max` and
-//! `jobs_bytes_max` are checked without them, and the oldest make room for new jobs.
+//! `jobs_bytes_max` are checked without them, and the oldest make room for new jobs. A queue may have a limit of its own
+//! ([`crate::QueueRules::dead_max`]).
 //!
 //! One command drops at most `page_max` dead jobs. Later commands and ticks drop the rest, which is due at once. Until
 //! then the limits may be exceeded, by at most the size of the dead-letter queue.
@@ -10,12 +11,14 @@
 use super::place::{count, remove_job};
 use super::state::State;
 use crate::context::Context;
+use crate::jobs::Slot;
 use crate::refusal::{Capacity, Refusal};
 use crate::work::CHANGE;
 
 /// Whether dead jobs must be dropped, because they or all jobs together exceed a limit.
 pub(super) fn has_dead_to_drop(state: &State) -> bool {
-    state.jobs.dead_count() > 0 && (is_dead_letter_queue_full(state) || is_short_of_room(state, 0, 0))
+    let too_many = || is_dead_letter_queue_full(state) || is_short_of_room(state, 0, 0);
+    state.queues.oldest_of_too_many_dead().is_some() || (state.jobs.dead_count() > 0 && too_many())
 }
 
 fn is_dead_letter_queue_full(state: &State) -> bool {
@@ -31,6 +34,10 @@ fn is_short_of_room(state: &State, jobs: u64, bytes: u64) -> bool {
 /// Drops the oldest dead jobs while a limit is exceeded, at most one page of them.
 pub(super) fn drop_dead(state: &mut State, context: &mut Context) {
     for _ in 0..state.page(u32::MAX) {
+        if let Some(slot) = state.queues.oldest_of_too_many_dead().and_then(|job| state.jobs.slot(job)) {
+            drop_one_dead(state, slot, context);
+            continue;
+        }
         if !has_dead_to_drop(state) {
             return;
         }
@@ -84,7 +91,12 @@ pub(super) fn make_way(state: &mut State, jobs: u64, bytes: u64, context: &mut C
 }
 
 fn drop_oldest_dead(state: &mut State, context: &mut Context) {
-    let Some(slot) = state.jobs.oldest_dead() else { return };
+    if let Some(slot) = state.jobs.oldest_dead() {
+        drop_one_dead(state, slot, context);
+    }
+}
+
+fn drop_one_dead(state: &mut State, slot: Slot, context: &mut Context) {
     state.work.spend(CHANGE);
     count(state, slot, |totals| totals.purged += 1);
     remove_job(state, slot, context);

@@ -2,6 +2,8 @@
 //!
 //! Not here: the changes of a queue (`table`), and which client is served next.
 
+use std::collections::BTreeSet;
+
 use bytes::Bytes;
 
 use super::audience::{Class, View};
@@ -140,6 +142,8 @@ pub struct Queue {
     pub(super) slots: Option<Box<Slots>>,
     /// The consumers of its jobs.
     pub(super) consumers: AllConsumers,
+    /// Its dead jobs, in the order in which their times end: present if their number is limited.
+    pub(super) dead: Option<Box<BTreeSet<(Timestamp, JobId)>>>,
     /// Its sort keys among the unclaimed jobs of watched protocols, in order.
     pub(super) unclaimed: Vec<(Protocol, SortKey)>,
     /// Whether all protocols share its jobs.
@@ -155,10 +159,9 @@ impl Queue {
         image: QueueImage,
         maker: Option<Protocol>,
         birth: u64,
-        (bridged, rules): (bool, Option<Box<QueueRules>>),
+        (bridged, rules): (bool, Option<QueueRules>),
     ) -> Self {
         Self {
-            rules,
             ready: ReadyQueue::new(image.kind),
             birth,
             maker,
@@ -168,6 +171,8 @@ impl Queue {
             image,
             states: Vec::new(),
             consumers: AllConsumers::default(),
+            dead: rules.and_then(|rules| rules.dead_max).map(|_| Box::default()),
+            rules: rules.map(Box::new),
             unclaimed: Vec::new(),
             bridged,
             unserved_noticed_at: None,
@@ -186,6 +191,12 @@ impl Queue {
     /// The rules that hold for its jobs; `None` means the defaults.
     pub(crate) fn rules(&self) -> Option<&QueueRules> {
         self.rules.as_deref()
+    }
+
+    /// Whether it has more dead jobs than its rules allow.
+    pub(super) fn has_too_many_dead(&self) -> bool {
+        let max = self.rules().and_then(|rules| rules.dead_max).unwrap_or(u32::MAX);
+        self.dead.as_deref().is_some_and(|dead| dead.len() > max as usize)
     }
 
     pub(crate) const fn birth(&self) -> u64 {

@@ -17,6 +17,17 @@ pub struct QueueRules {
     pub retry: Option<Retry>,
     /// The longest body of a new job, in bytes. Existing jobs stay.
     pub body_bytes_max: Option<u32>,
+    /// A new job of a `work` queue expires after waiting this many milliseconds, or earlier if its producer set that.
+    /// Existing jobs keep their times. Daemons do not send it to each other, nor the rules after it.
+    #[serde(skip)]
+    pub ttl_ms: Option<u64>,
+    /// How long a dead job is kept, in milliseconds, in place of [`crate::Limits::dead_ms`]. Jobs that are dead already
+    /// keep their times.
+    #[serde(skip)]
+    pub dead_ms: Option<u64>,
+    /// The most dead jobs; beyond it those are dropped first whose time ends first.
+    #[serde(skip)]
+    pub dead_max: Option<u32>,
 }
 
 /// How a job's bytes are converted for a worker of another protocol.

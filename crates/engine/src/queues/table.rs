@@ -20,7 +20,7 @@ use super::rules::QueueRules;
 use super::throttle::Slots;
 use super::unclaimed::Unclaimed;
 use crate::change::Change;
-use crate::ids::{ClientId, Priority, Protocol, Protocols, QueueId, Timestamp};
+use crate::ids::{ClientId, JobId, Priority, Protocol, Protocols, QueueId, Timestamp};
 use crate::jobs::{Job, JobState, JobStateKind, Jobs, Slot};
 use crate::refusal::{Capacity, Refusal};
 use crate::request::QueueKind;
@@ -46,6 +46,8 @@ pub(crate) struct Queues {
     pub(super) unclaimed: Unclaimed,
     /// Throttled queues with newly free slots, to serve at the end of the visit.
     freed: VecDeque<QueueId>,
+    /// Queues with more dead jobs than their rules allow.
+    pub(super) overfull: BTreeSet<QueueId>,
     /// Removed queues whose removal is not yet in the context's changes.
     dropped: Vec<QueueId>,
     pub(super) uses: Uses,
@@ -64,6 +66,7 @@ impl Queues {
             patterns: Patterns::default(),
             unclaimed: Unclaimed::default(),
             freed: VecDeque::new(),
+            overfull: BTreeSet::new(),
             dropped: Vec::new(),
             uses: Uses::default(),
         }
@@ -165,7 +168,7 @@ impl Queues {
             self.by_id.resize_with(index + 1, || None);
         }
         self.by_name.insert(image.name.clone(), image.id);
-        let (id, bridged, rules) = (image.id, self.bridges(&image), self.rules_of(&image).map(Box::new));
+        let (id, bridged, rules) = (image.id, self.bridges(&image), self.rules_of(&image));
         if let Some(state) = self.by_id.get_mut(index) {
             let before = state.replace(Queue::new(image, maker, self.births, (bridged, rules)));
             self.births += 1;
@@ -246,6 +249,7 @@ impl Queues {
         self.by_name.remove(&queue.image.name);
         self.count_name(queue.maker, false);
         self.special.remove(&id);
+        self.overfull.remove(&id);
         self.free.push(id.0);
     }
 
@@ -266,6 +270,9 @@ impl Queues {
         queue.count(job.protocol, job.state.kind(), 1);
         if job.state == JobState::Ready {
             queue.ready.insert(SortKey::of(job), Class::of(job), slot);
+        } else if let (JobState::Dead(until), Some(dead)) = (&job.state, queue.dead.as_deref_mut()) {
+            dead.insert((*until, job.id));
+            self.note_dead(job.queue);
         } else if let Some((lease, slots)) = job.lease().zip(queue.slots.as_deref_mut()) {
             slots.hold(job.id, lease, now, timers);
         }
@@ -277,6 +284,9 @@ impl Queues {
         queue.count(job.protocol, job.state.kind(), -1);
         if job.state == JobState::Ready {
             queue.ready.remove(SortKey::of(job), Class::of(job));
+        } else if let (JobState::Dead(until), Some(dead)) = (&job.state, queue.dead.as_deref_mut()) {
+            dead.remove(&(*until, job.id));
+            self.note_dead(job.queue);
         } else if let Some((lease, slots)) = job.lease().zip(queue.slots.as_deref_mut())
             && slots.release(job.id, lease)
             && self.freed.back() != Some(&job.queue)
@@ -313,6 +323,42 @@ impl Queues {
         let rules = self.at(id).and_then(|queue| self.rules_of(&queue.image));
         let queue = self.at_mut(id).filter(|queue| queue.rules.as_deref().copied() != rules)?;
         Some(std::mem::replace(&mut queue.rules, rules.map(Box::new)).map(|rules| *rules).unwrap_or_default())
+    }
+
+    /// Lists the dead jobs of queues anew whose rules have changed. Looks at all dead jobs, once, if their number becomes
+    /// limited anywhere.
+    pub(crate) fn list_dead(&mut self, changed: &[QueueId], jobs: &Jobs) {
+        let mut begun = BTreeSet::new();
+        for id in changed {
+            let Some(queue) = self.at_mut(*id) else { continue };
+            let is_limited = queue.rules().is_some_and(|rules| rules.dead_max.is_some());
+            if is_limited != queue.dead.is_some() {
+                queue.dead = is_limited.then(Box::default);
+                begun.extend(is_limited.then_some(*id));
+            }
+        }
+        for (until, job) in jobs.timed(JobStateKind::Dead).into_iter().flatten().filter(|_| !begun.is_empty()) {
+            let queue = jobs.get(*job).map(|job| job.queue).filter(|queue| begun.contains(queue));
+            if let Some(dead) = queue.and_then(|queue| self.at_mut(queue)?.dead.as_deref_mut()) {
+                dead.insert((*until, *job));
+            }
+        }
+        changed.iter().for_each(|id| self.note_dead(*id));
+    }
+
+    /// The number of dead jobs of a queue, or its limit, has changed.
+    fn note_dead(&mut self, id: QueueId) {
+        if self.at(id).is_some_and(Queue::has_too_many_dead) {
+            self.overfull.insert(id);
+        } else {
+            self.overfull.remove(&id);
+        }
+    }
+
+    /// Of a queue with more dead jobs than its rules allow, the one whose time ends first.
+    pub(crate) fn oldest_of_too_many_dead(&self) -> Option<JobId> {
+        let dead = self.at(*self.overfull.first()?)?.dead.as_deref()?;
+        dead.first().map(|(_, job)| *job)
     }
 
     /// The codec of a queue has changed, which decides which protocols can express a job: forgets all conversion errors
@@ -454,6 +500,12 @@ impl Queues {
             check_ready(queue, jobs);
             let throttle = queue.slots.as_deref().map(Slots::throttle);
             assert_eq!(throttle, queue.image.throttle, "{name:?} is throttled");
+            assert_eq!(self.overfull.contains(&queue.image.id), queue.has_too_many_dead(), "{name:?} is overfull");
+            if let Some(listed) = queue.dead.as_deref() {
+                let dead = jobs.timed(JobStateKind::Dead).into_iter().flatten();
+                let own = dead.filter(|(_, job)| jobs.get(*job).is_some_and(|job| job.queue == queue.image.id));
+                assert!(listed.iter().eq(own), "dead jobs of {name:?}");
+            }
             if let Some(slots) = &queue.slots {
                 let leased = jobs.iter().map(|(_, job)| job).filter(|job| job.queue == queue.image.id);
                 slots.check(name, leased.filter_map(|job| Some((job.id, job.lease()?))), now);

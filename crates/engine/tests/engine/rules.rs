@@ -2,9 +2,9 @@
 
 use bytes::Bytes;
 use windlass_engine::{
-    Backoff, BatchCommand, ClientCommand, Codec, Command, Event, JobCommand, JobRef, JobStateKind, LeaseCommand,
-    Limits, MISFIT, Mutation, Notice, Proof, Protocol, Query, QueueCommand, QueueKind, QueueRow, QueueRules, Reply,
-    Retry, Token,
+    Backoff, BatchCommand, ClientCommand, Codec, Command, Event, Expiry, JobCommand, JobId, JobRef, JobState,
+    JobStateKind, LeaseCommand, Limits, MISFIT, Mutation, Notice, Proof, Protocol, Query, QueueCommand, QueueKind,
+    QueueRow, QueueRules, Reply, Retry, Timestamp, Token,
 };
 
 use crate::common::*;
@@ -23,7 +23,8 @@ fn rows(broker: &mut Broker) -> Vec<QueueRow> {
     rows.clone()
 }
 
-const JSON: QueueRules = QueueRules { codec: Codec::Json, retry: None, body_bytes_max: None };
+const JSON: QueueRules =
+    QueueRules { codec: Codec::Json, retry: None, body_bytes_max: None, ttl_ms: None, dead_ms: None, dead_max: None };
 
 #[test]
 fn rules_are_kept_for_an_unknown_queue() {
@@ -235,4 +236,54 @@ fn rules_and_their_effects_survive_a_restart() {
     assert!(
         matches!(looked.as_slice(), [(_, Event::Reply(_, Reply::Looked { job: Some(view), .. }))] if view.codec == Codec::Json)
     );
+}
+
+#[test]
+fn a_job_expires_after_waiting_for_the_ttl_of_its_queue_or_sooner() {
+    let mut broker = Broker::new();
+    broker.hear(1, rule("q", QueueRules { ttl_ms: Some(1_000), ..QueueRules::default() }));
+    let wall = |ms| Timestamp(ms);
+    broker.says(1, push("q"), ["1 new j1"]);
+    broker.says(1, push("q").with(|job| job.expires = Expiry::By(wall(1_500))), ["1 new j2"]);
+    broker.says(1, push("q").with(|job| job.expires = Expiry::At(wall(6_000))), ["1 new j3"]);
+    broker.says(1, push("q").with(|job| job.not_before = Some(wall(4_000))), ["1 new j4"]);
+    broker.hear(1, create("c", QueueKind::Cycle));
+    broker.hear(1, rule("c", QueueRules { ttl_ms: Some(1), ..QueueRules::default() }));
+    broker.says(1, push("c").cycle(), ["1 new j5"]);
+    let left = |broker: &Broker| (1..=5).filter(|id| broker.engine.job(JobId(*id)).is_some()).collect::<Vec<_>>();
+    for (ms, expected) in
+        [(1_499, vec![1, 2, 3, 4, 5]), (1_500, vec![1, 3, 4, 5]), (2_000, vec![4, 5]), (5_000, vec![5])]
+    {
+        broker.at(ms, []);
+        assert_eq!(left(&broker), expected, "at {ms} ms");
+    }
+}
+
+#[test]
+fn a_queue_keeps_its_dead_jobs_by_its_own_rules() {
+    let rules = |dead_ms, dead_max| QueueRules { dead_ms, dead_max, ..QueueRules::default() };
+    let dead = |broker: &Broker| {
+        let dead = broker.engine.jobs().filter(|job| matches!(job.state, JobState::Dead(_)));
+        dead.map(|job| job.id.0).collect::<std::collections::BTreeSet<_>>()
+    };
+    let die = |broker: &mut Broker, queue| {
+        broker.hear(1, push(queue).with(|job| job.retry.failures_max = -1));
+        broker.hear(1, mutate(placed(JobStateKind::Ready), Mutation::Kill));
+    };
+    let mut broker = Broker::new();
+    for queue in ["q", "q", "q", "other"] {
+        die(&mut broker, queue);
+    }
+    assert_eq!(dead(&broker), [1, 2, 3, 4].into());
+    // The oldest of those that are there go, whatever other queues have, and so do later ones.
+    broker.hear(1, patterns(&[("q*", rules(Some(1_000), Some(2)))]));
+    broker.at(1_001, []);
+    assert_eq!(dead(&broker), [2, 3, 4].into());
+    die(&mut broker, "q");
+    broker.at(1_002, []);
+    assert_eq!(dead(&broker), [2, 3, 4].into(), "the one with the shortest time goes first");
+    broker.hear(1, patterns(&[("q*", rules(Some(1_000), None))]));
+    die(&mut broker, "q");
+    broker.at(2_002, []);
+    assert_eq!(dead(&broker), [2, 3, 4].into(), "it was kept for a second");
 }

@@ -95,7 +95,8 @@ pub(crate) fn golden() -> Vec<(&'static str, Record)> {
     };
     let throttle = |ms| Throttle { leased_max: Some(u32::MAX), per_worker_max: Some(300), timeout_ms: Some(ms) };
     let retry = Retry { failures_max: -1, losses_max: 300, backoff: Backoff::Fixed(1_000) };
-    let rules = QueueRules { codec: Codec::Base64, retry: Some(retry), body_bytes_max: Some(1 << 20) };
+    let rules =
+        QueueRules { codec: Codec::Base64, retry: Some(retry), body_bytes_max: Some(1 << 20), ..QueueRules::default() };
     let json = QueueRules { codec: Codec::Json, ..QueueRules::default() };
     let cron = Cron {
         seconds: 1,

@@ -205,8 +205,17 @@ pub(crate) fn any_queue() -> impl Strategy<Value = QueueImage> {
     let throttle = (any::<Option<u32>>(), any::<Option<u32>>(), any::<Option<u64>>())
         .prop_map(|(leased_max, per_worker_max, timeout_ms)| Throttle { leased_max, per_worker_max, timeout_ms });
     let codec = prop_oneof![Just(Codec::Text), Just(Codec::Json), Just(Codec::Base64)];
-    let rules = (codec, option::of(any_retry()), any::<Option<u32>>())
-        .prop_map(|(codec, retry, body_bytes_max)| QueueRules { codec, retry, body_bytes_max });
+    let dead = (any::<Option<u64>>(), any::<Option<u32>>());
+    let rules = (codec, option::of(any_retry()), any::<Option<u32>>(), any::<Option<u64>>(), dead).prop_map(
+        |(codec, retry, body_bytes_max, ttl_ms, (dead_ms, dead_max))| QueueRules {
+            codec,
+            retry,
+            body_bytes_max,
+            ttl_ms,
+            dead_ms,
+            dead_max,
+        },
+    );
     // Default rules are stored as `None`.
     let rules = rules.prop_map(|rules| Some(rules).filter(|rules| *rules != QueueRules::default()).map(Box::new));
     let bounds = (option::of(throttle), prop_oneof![Just(None), rules]);

@@ -186,6 +186,9 @@ impl Script<'_> {
             codec: self.rng.one_of([Codec::Text, Codec::Json, Codec::Base64]),
             retry: if self.rng.chance(40) { Some(self.retry()) } else { None },
             body_bytes_max: if self.rng.chance(15) { Some(self.number(20)) } else { None },
+            ttl_ms: if self.rng.chance(15) { Some(self.rng.below(self.world.pace_ms * 20)) } else { None },
+            dead_ms: if self.rng.chance(20) { Some(self.rng.below(self.world.pace_ms * 50)) } else { None },
+            dead_max: if self.rng.chance(20) { Some(self.number(3)) } else { None },
         }
     }
 

@@ -62,7 +62,7 @@ fn everything_happens(tally: &Tally) {
         ("Remove", "Beside"),
         ("Pause", "Beside"),
         ("Misfit", "Waits Dies"),
-        ("Dead", "Dropped MadeWay"),
+        ("Dead", "Dropped MadeWay BeyondItsQueue"),
         ("OnDead", "Pushed Refused"),
         ("Part", "Done"),
         ("Attempt", "Failed Lost TimedOut Released TakenBack Unconvertible"),

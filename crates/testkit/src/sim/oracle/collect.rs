@@ -23,7 +23,8 @@ impl Oracle {
     }
 
     fn collect_one(&mut self, client: ClientId, id: JobId) {
-        let since = self.now.after_ms(self.limits.dead_ms.saturating_sub(COLLECTED_WITHIN_MS));
+        let queue = self.job_mut(id).job.queue;
+        let since = self.now.after_ms(self.dead_ms(queue).saturating_sub(COLLECTED_WITHIN_MS));
         let memo = self.job_mut(id);
         let key = Bytes::copy_from_slice(memo.job.key().unwrap_or_default());
         let (listens, state) = (memo.job.listeners().contains(&client), memo.job.state.clone());

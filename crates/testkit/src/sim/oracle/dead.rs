@@ -1,6 +1,6 @@
 //! The limits of the dead-letter queue, and the removal of dead jobs to make room.
 
-use windlass_engine::{Capacity, ClientId, JobId, JobState, Timestamp};
+use windlass_engine::{Capacity, ClientId, JobId, JobState, QueueId, Timestamp};
 
 use super::{Checked, Oracle, id_of};
 
@@ -29,8 +29,28 @@ impl Oracle {
 
     pub(crate) fn has_dead_to_drop(&self) -> bool {
         let dead = self.dead().len() as u64;
+        if self.beyond_its_queue().is_some() {
+            return true;
+        }
         let is_full = dead > self.limits.dead_max || self.dead_bytes() > self.limits.dead_bytes_max;
         dead > 0 && (is_full || self.is_too_much(0, 0))
+    }
+
+    /// The first dead job to drop of the first queue that has more of them than its rules allow.
+    fn beyond_its_queue(&self) -> Option<JobId> {
+        let mut queues: Vec<_> = self.queues.iter().map(|queue| (queue.id, queue.number)).collect();
+        queues.sort_unstable();
+        queues.into_iter().find_map(|(_, queue)| {
+            let is_its = |(_, id): &(Timestamp, JobId)| self.job(*id).is_some_and(|memo| memo.job.queue == queue);
+            let dead: Vec<_> = self.dead().into_iter().filter(is_its).collect();
+            let max = self.rules(queue).dead_max? as usize;
+            dead.first().filter(|_| dead.len() > max).map(|(_, id)| *id)
+        })
+    }
+
+    /// How long a dead job of a queue is kept.
+    pub(super) fn dead_ms(&self, queue: QueueId) -> u64 {
+        self.rules(queue).dead_ms.unwrap_or(self.limits.dead_ms)
     }
 
     /// Whether dead jobs may have to go when the jobs of this client are lost: with another attempt, each takes more bytes.
@@ -45,6 +65,10 @@ impl Oracle {
         for _ in 0..self.page(u32::MAX) {
             if !self.has_dead_to_drop() {
                 return;
+            }
+            if let Some(id) = self.beyond_its_queue() {
+                self.drop_one(id, "Dead::BeyondItsQueue");
+                continue;
             }
             self.drop_oldest_dead("Dead::Dropped");
         }
@@ -74,7 +98,12 @@ impl Oracle {
     }
 
     fn drop_oldest_dead(&mut self, why: &'static str) {
-        let Some((_, id)) = self.dead().first().copied() else { return };
+        if let Some((_, id)) = self.dead().first().copied() {
+            self.drop_one(id, why);
+        }
+    }
+
+    fn drop_one(&mut self, id: JobId, why: &'static str) {
         self.see(why);
         self.count_total(id, |totals| totals.purged += 1);
         self.remove(id);

@@ -231,7 +231,8 @@ impl Oracle {
     }
 
     pub(super) fn bury(&mut self, id: JobId) -> Timestamp {
-        let until = self.now.after_ms(self.limits.dead_ms);
+        let queue = self.job_mut(id).job.queue;
+        let until = self.now.after_ms(self.dead_ms(queue));
         self.count_total(id, |totals| totals.buried += 1);
         self.ran(id);
         self.put(id, JobState::Dead(until));

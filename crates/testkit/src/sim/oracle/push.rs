@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use windlass_engine::{
     Capacity, Clash, ClientId, Cycle, Expiry, Extra, Job, JobId, JobState, KeyUntil, Listen, Member, NewJob, Payload,
-    Pushed, QueueId, QueueKind, Refusal, Reply, Schedule, Track, Unfit,
+    Pushed, QueueId, QueueKind, Refusal, Reply, Schedule, Timestamp, Track, Unfit,
 };
 
 use super::{Answer, Checked, JobMemo, Oracle};
@@ -126,7 +126,7 @@ impl Oracle {
         });
         let extra = Extra {
             meta: new.meta.clone(),
-            expires: new.expires,
+            expires: self.expiry_of(queue, new),
             key_until: new.unique.as_ref().map_or(KeyUntil::End, |unique| unique.until),
             cycle,
             result_keep_ms: new.result_keep_ms,
@@ -163,6 +163,20 @@ impl Oracle {
         self.jobs.push(memo);
         self.join_batch(id, member);
         id
+    }
+
+    /// When a new job expires: as its producer set it, or earlier if the rules of its queue are shorter.
+    fn expiry_of(&self, queue: QueueId, new: &NewJob) -> Expiry {
+        let Some(ttl_ms) = self.rules(queue).ttl_ms.filter(|_| new.kind == QueueKind::Work) else { return new.expires };
+        let skew_ms = self.wall().0.cast_signed() - self.now.0.cast_signed();
+        let ready_at = new.not_before.filter(|at| *at > self.wall()).unwrap_or(self.wall());
+        let by = ready_at.shifted(-skew_ms).after_ms(ttl_ms);
+        let is_sooner = match new.expires {
+            Expiry::Never => by == Timestamp::NEVER,
+            Expiry::At(at) => at.shifted(-skew_ms) <= by,
+            Expiry::By(at) => at <= by,
+        };
+        if is_sooner { new.expires } else { Expiry::By(by) }
     }
 
     pub(super) fn next_serial(&mut self, queue: QueueId) -> u64 {
