@@ -10,4 +10,5 @@ mod crash;
 mod damage;
 mod full_disk;
 mod history;
+mod large_backlog;
 mod returns;

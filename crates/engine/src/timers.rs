@@ -88,10 +88,16 @@ impl Timers {
         self.len() > 2 * self.live + 1024
     }
 
-    /// Keeps the timers that are not cancelled.
+    /// Keeps the timers that are not cancelled. One that was cancelled and set again for the same time is there twice:
+    /// it is kept once, as it is counted.
     pub(crate) fn sweep(&mut self, is_live: impl Fn(Timestamp, Timer) -> bool) {
-        self.heap.retain(|Reverse((at, timer))| is_live(*at, *timer));
-        self.by_wall.retain(|Reverse((at, timer))| is_live(*at, *timer));
+        for heap in [&mut self.heap, &mut self.by_wall] {
+            let mut kept = std::mem::take(heap).into_vec();
+            kept.retain(|Reverse((at, timer))| is_live(*at, *timer));
+            kept.sort_unstable();
+            kept.dedup();
+            *heap = kept.into();
+        }
         self.live = self.len();
     }
 
@@ -126,5 +132,29 @@ impl Timers {
         let all = self.heap.iter().chain(&self.by_wall).map(|Reverse(entry)| *entry);
         let live: BTreeSet<(Timestamp, Timer)> = all.filter(|(at, timer)| is_live(*at, *timer)).collect();
         assert_eq!(live.len(), self.live, "timers that mean something, left: set, right: counted");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A client that gets its job at once waits again in the same millisecond.
+    #[test]
+    fn a_timer_that_is_set_again_for_the_same_time_counts_once_after_a_sweep() {
+        let mut timers = Timers::default();
+        let (wait, lease) = (Timer::Wait(ClientId(1)), Timer::Expiry(JobId(1)));
+        for _ in 0..3 {
+            timers.set(Timestamp(5), wait);
+            timers.set(Timestamp(7), lease);
+            timers.cancel(Timestamp(5));
+            timers.cancel(Timestamp(7));
+        }
+        timers.set(Timestamp(5), wait);
+        timers.set(Timestamp(7), lease);
+        timers.check(|_, _| true);
+        timers.sweep(|_, _| true);
+        timers.check(|_, _| true);
+        assert_eq!((timers.len(), timers.live), (2, 2));
     }
 }
