@@ -252,7 +252,7 @@ fn commands_change_many_jobs() {
         String::from_utf8(output.stdout).unwrap()
     };
     assert_eq!(says("kill --queue q --dry-run"), "1,200 jobs would change\n");
-    assert_eq!(says("kill --queue q --text <7>"), "1 jobs changed\n");
+    assert_eq!(says("kill --queue q --text <7>"), "1 job changed\n");
     assert_eq!(says("kill --queue q --limit 199 --json"), "{\"changed\":199,\"dry_run\":false}\n");
     assert_eq!(says("retry --state dead --kind Mail"), "200 jobs changed\n");
     assert_eq!(says("delete --queue q --dry-run"), "1,200 jobs would change\n");

@@ -105,7 +105,7 @@ fn a_drain_waits_for_busy_workers_of_every_protocol() {
     assert!(sleeper.receive().is_err(), "the sleeper was never woken");
     assert_eq!(command.wait().unwrap().code(), Some(0));
     let said = std::io::read_to_string(command.stdout.take().unwrap()).unwrap();
-    assert!(said.lines().next().unwrap().contains("2 jobs of faktory workers, 1 jobs of gearman workers"), "{said}");
+    assert!(said.lines().next().unwrap().contains("2 jobs of faktory workers, 1 job of gearman workers"), "{said}");
     daemon.restart();
     let states = Http(daemon.address("http")).get("/api/v1/status").json()["states"].clone();
     // second, later; job000002, job000003; two, three; a, b.
@@ -158,7 +158,7 @@ fn a_second_drain_stops_immediately() {
         let _busy = busy_gearman_worker(&daemon);
         let drain = drain_command(dir.path()).arg("--no-wait").output().unwrap();
         let said = String::from_utf8(drain.stdout).unwrap();
-        assert_eq!((drain.status.code(), &said[..]), (Some(0), "waiting for 1 jobs of gearman workers\n"));
+        assert_eq!((drain.status.code(), &said[..]), (Some(0), "waiting for 1 job of gearman workers\n"));
         second(&daemon, dir.path());
         assert_eq!(daemon.wait().code(), Some(0), "{}", daemon.log_text());
     }

@@ -61,10 +61,10 @@ fn all_jobs_of_gearmand_are_imported() {
     let file = queue(dir.path());
     let before = fs::read(&file).unwrap();
     let said = printed(&import(dir.path(), &file, &[]), 0);
-    let expected = "2 taken: function \"\"";
-    assert!(!said.contains(expected) && said.contains("3 taken: function \"norm\"\n"), "{said}");
-    assert!(said.contains("1 taken: function \"high\\xff\\xfe\"\n"), "{said}");
-    assert!(said.ends_with("10 rows: 10 taken (1 to run later, 1 without a unique id)\n"), "{said}");
+    let expected = "2 imported: function \"\"";
+    assert!(!said.contains(expected) && said.contains("3 imported: function \"norm\"\n"), "{said}");
+    assert!(said.contains("1 imported: function \"high\\xff\\xfe\"\n"), "{said}");
+    assert!(said.ends_with("10 rows: 10 imported (1 to run later, 1 without a unique id)\n"), "{said}");
     assert_eq!(fs::read(&file).unwrap(), before, "the file is only read");
 
     let daemon = daemon(dir.path()).start();
@@ -107,17 +107,17 @@ fn a_second_import_takes_nothing() {
     daemon.wait();
 
     let said = printed(&import(dir.path(), &file, &[]), 0);
-    assert!(said.contains("10 rows: 0 taken") && said.contains("10 taken by an earlier import"), "{said}");
+    assert!(said.contains("10 rows: 0 imported") && said.contains("10 imported earlier from"), "{said}");
     // With `--again` they are imported once more, except those that are still queued.
     let said = printed(&import(dir.path(), &file, &["--again"]), 0);
-    assert!(said.contains("10 rows: 1 taken") && said.contains("9 queued already"), "{said}");
+    assert!(said.contains("10 rows: 1 imported") && said.contains("9 queued already"), "{said}");
     // A changed file counts as another file; jobs that are queued already coalesce.
     execute(
         &file,
         "DELETE FROM gearman_queue WHERE unique_key = ''; UPDATE gearman_queue SET data = 'other' WHERE unique_key <> '-'",
     );
     let said = printed(&import(dir.path(), &file, &[]), 0);
-    assert!(said.contains("9 rows: 0 taken") && said.contains("9 queued already"), "{said}");
+    assert!(said.contains("9 rows: 0 imported") && said.contains("9 queued already"), "{said}");
 }
 
 #[test]
@@ -136,18 +136,18 @@ fn rows_that_cannot_be_taken_are_named_and_tried_again() {
         "row 14 left: function \"odd\", unique id \"q\": the priority is not a number: 0, 1 or 2 expected\n",
         "row 15 left: function \"a\\x00\", unique id \"n\": a NUL in the function name\n",
         "row 16 left: function \"large\", unique id \"big\": workload of 5000 bytes, gearman.frame_bytes_max is 1024\n",
-        "14 rows: 10 taken",
+        "14 rows: 10 imported",
         "windlass: 4 rows are left",
     ] {
         assert!(said.contains(line), "{line}: {said}");
     }
     let said = printed(&import(dir.path(), &file, &[]), 5);
-    assert!(said.contains("1 taken: function \"large\"") && said.contains("windlass: 3 rows are left"), "{said}");
+    assert!(said.contains("1 imported: function \"large\"") && said.contains("windlass: 3 rows are left"), "{said}");
     // The limits of a submit apply.
     let dir = tempfile::tempdir().unwrap();
     let said = printed(&import(dir.path(), &file, &["--set", "limits.jobs_max=4"]), 5);
-    assert!(said.contains("daemon holds 4 jobs, limit 4") && said.contains("14 rows: 4 taken"), "{said}");
-    assert!(printed(&import(dir.path(), &file, &[]), 5).contains("14 rows: 7 taken"));
+    assert!(said.contains("daemon holds 4 jobs, limit 4") && said.contains("14 rows: 4 imported"), "{said}");
+    assert!(printed(&import(dir.path(), &file, &[]), 5).contains("14 rows: 7 imported"));
 }
 
 #[test]
@@ -156,7 +156,7 @@ fn a_dry_run_leaves_nothing_behind() {
     let file = queue(dir.path());
     let _gearmand = Connection::open(&file).unwrap();
     let said = printed(&import(dir.path(), &file, &["--dry-run"]), 0);
-    assert!(said.contains("10 rows: 10 would be taken (1 to run later, 1 without a unique id)"), "{said}");
+    assert!(said.contains("10 rows: 10 would be imported (1 to run later, 1 without a unique id)"), "{said}");
     assert!(!dir.path().join("data").exists());
 }
 
@@ -185,7 +185,7 @@ fn a_half_written_transaction_is_not_imported() {
         let before = [fs::read(&killed).unwrap(), fs::read(beside(&killed)).unwrap()];
 
         let said = printed(&import(dir.path(), &killed, &[]), 0);
-        assert!(said.contains("11 rows: 11 taken"), "{mode}: {said}");
+        assert!(said.contains("11 rows: 11 imported"), "{mode}: {said}");
         assert_eq!([fs::read(&killed).unwrap(), fs::read(beside(&killed)).unwrap()], before, "{mode}: only read");
     }
 }
@@ -223,5 +223,5 @@ fn invalid_queues_are_reported_in_one_line() {
     assert!(!dir.path().join("data").exists(), "nothing was begun");
     // Another table, with a name that must be quoted, and without times, as old gearmands created it.
     let said = printed(&import(dir.path(), &other, &["--table", "my \"queue"]), 0);
-    assert!(said.contains("1 rows: 1 taken"), "{said}");
+    assert!(said.contains("1 row: 1 imported"), "{said}");
 }

@@ -61,8 +61,8 @@ fn schedules_are_imported_once_however_often_they_are() {
     for _ in 0..2 {
         let output = import(redis, &daemon, &[]);
         let said = String::from_utf8_lossy(&output.stdout);
-        assert!(output.status.success() && said.ends_with("3 schedules: 3 taken\n"), "{output:?}");
-        assert!(said.contains("taken: tasks.record in queue \"nightly\", cron \"30 4 * * *\"\n"), "{said}");
+        assert!(output.status.success() && said.ends_with("3 schedules: 3 imported\n"), "{output:?}");
+        assert!(said.contains("imported: tasks.record in queue \"nightly\", cron \"30 4 * * *\"\n"), "{said}");
     }
     daemon.kill();
     daemon.restart();
@@ -91,7 +91,7 @@ fn schedules_that_are_left_are_named() {
         said.contains("schedule bb left: invalid cron expression") && said.contains("schedule cc left: "),
         "{said}"
     );
-    assert!(said.ends_with("3 schedules: 1 taken\n"), "{said}");
+    assert!(said.ends_with("3 schedules: 1 imported\n"), "{said}");
     assert_eq!(schedules(&daemon).len(), 1);
 }
 

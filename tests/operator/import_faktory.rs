@@ -123,16 +123,16 @@ fn all_jobs_of_faktory_are_imported() {
     let before = redis.contents();
     let said = printed(&import(dir.path(), &redis, &[]), 0);
     for line in [
-        "not taken: Faktory's counters of jobs processed and failed; they begin anew\n",
-        "2 taken: queue \"default\"\n",
-        "2 taken: queue \"q:default\"\n",
-        "1 taken: queue \"q:hidden\"\n",
-        "2 taken: scheduled\n",
-        "1 taken: working\n",
+        "not imported: Faktory's counters of jobs processed and failed; they begin anew\n",
+        "2 imported: queue \"default\"\n",
+        "2 imported: queue \"q:default\"\n",
+        "1 imported: queue \"q:hidden\"\n",
+        "2 imported: scheduled\n",
+        "1 imported: working\n",
     ] {
         assert!(said.contains(line), "{line}: {said}");
     }
-    assert!(said.ends_with(&format!("{FAKTORYS_JOBS} jobs: {FAKTORYS_JOBS} taken\n")), "{said}");
+    assert!(said.ends_with(&format!("{FAKTORYS_JOBS} jobs: {FAKTORYS_JOBS} imported\n")), "{said}");
     assert_eq!(redis.contents(), before, "Redis is only read");
 
     let daemon = daemon(dir.path()).start();
@@ -170,15 +170,15 @@ fn a_second_import_takes_nothing() {
     daemon.wait();
 
     let said = printed(&import(dir.path(), &redis, &[]), 0);
-    let before = format!("{FAKTORYS_JOBS} taken by an earlier import");
-    assert!(said.contains("jobs: 0 taken") && said.contains(&before), "{said}");
+    let before = format!("{FAKTORYS_JOBS} imported earlier from");
+    assert!(said.contains("jobs: 0 imported") && said.contains(&before), "{said}");
     // With `--again` they are imported once more, except those that still exist here.
     let said = printed(&import(dir.path(), &redis, &["--again"]), 0);
-    assert!(said.contains("jobs: 1 taken") && said.contains("10 here already, with the same jid"), "{said}");
+    assert!(said.contains("jobs: 1 imported") && said.contains("10 here already, with the same jid"), "{said}");
     // The same applies if the contents have changed.
     redis.tell(&[format!("LPUSH q:default {}", job("new3", "default", ""))]);
     let said = printed(&import(dir.path(), &redis, &[]), 0);
-    assert!(said.contains("12 jobs: 1 taken") && said.contains("11 here already"), "{said}");
+    assert!(said.contains("12 jobs: 1 imported") && said.contains("11 here already"), "{said}");
 }
 
 #[test]
@@ -199,7 +199,7 @@ fn imported_jobs_are_removed_on_request() {
     // Repaired entries are imported; the rest is here already.
     redis.tell(&["ZREM dead nonsense".to_owned(), "LREM q:default -1 {}".to_owned()]);
     redis.tell(&[format!("LPUSH q:default {}", job("many700", "default", ""))]);
-    assert!(printed(&import(dir.path(), &redis, &["--remove"]), 0).contains("1 jobs: 1 taken\n1 removed"));
+    assert!(printed(&import(dir.path(), &redis, &["--remove"]), 0).contains("1 job: 1 imported\n1 removed"));
     let daemon = daemon(dir.path()).start();
     let info = Fwp::connect(daemon.address("faktory")).ask("INFO");
     assert!(info.contains(r#""default":2504"#), "{info}");
@@ -221,16 +221,16 @@ fn invalid_jobs_are_named_and_tried_again() {
     for line in [
         "queue \"q:default\", job 3 left: jid \"lost-12345678\": its queue field is \"elsewhere\"\n",
         "not a reservation\n",
-        "not taken: key \"retrying\", which does not hold jobs of a Faktory\n",
-        "not taken: key \"list\"",
+        "not imported: key \"retrying\", which does not hold jobs of a Faktory\n",
+        "not imported: key \"list\"",
         "daemon holds 9 jobs, limit 9",
-        "13 jobs: 9 taken",
-        "windlass: 4 of them are left",
+        "13 jobs: 9 imported",
+        "windlass: 4 jobs are left",
     ] {
         assert!(said.contains(line), "{line}: {said}");
     }
     let said = printed(&import(dir.path(), &redis, &[]), 5);
-    assert!(said.contains("13 jobs: 2 taken") && said.contains("windlass: 2 of them are left"), "{said}");
+    assert!(said.contains("13 jobs: 2 imported") && said.contains("windlass: 2 jobs are left"), "{said}");
 }
 
 #[test]
@@ -240,7 +240,10 @@ fn a_dry_run_leaves_nothing_behind() {
     faktory(&redis);
     let _faktory = fake_redis::connect(&redis.address).unwrap();
     let said = printed(&import(dir.path(), &redis, &["--dry-run"]), 0);
-    assert!(said.contains("1 would be taken: working\n") && said.contains("11 jobs: 11 would be taken"), "{said}");
+    assert!(
+        said.contains("1 would be imported: working\n") && said.contains("11 jobs: 11 would be imported"),
+        "{said}"
+    );
     assert!(!dir.path().join("data").exists());
 }
 
@@ -254,7 +257,7 @@ fn an_invalid_or_busy_redis_is_reported_in_one_line() {
         let said = printed(&import(dir.path(), &redis, &[]), 2);
         assert!(said.contains("is connected to it: stop Faktory first, or its jobs run twice"), "{said}");
         assert!(!dir.path().join("data").exists(), "nothing was begun");
-        assert!(printed(&import(dir.path(), &redis, &["--shared"]), 0).contains("11 taken"));
+        assert!(printed(&import(dir.path(), &redis, &["--shared"]), 0).contains("11 imported"));
     }
     let at = |address: &str| Redis { address: address.to_owned(), process: None };
     let table = [
@@ -270,7 +273,7 @@ fn an_invalid_or_busy_redis_is_reported_in_one_line() {
     let said = printed(&import(dir.path(), &at(&locked), &[]), 2);
     assert!(said.to_lowercase().contains("authentication required"), "{said}");
     let said = printed(&import(dir.path(), &at(&format!("redis://:secret@{locked}")), &[]), 0);
-    assert!(said.contains("0 jobs: 0 taken"), "{said}");
+    assert!(said.contains("0 jobs: 0 imported"), "{said}");
     let said = printed(&import(dir.path(), &at(&format!("redis://:wrong@{locked}")), &[]), 2);
     assert!(!said.contains("wrong@") && said.contains(&format!("redis://{locked}: cannot connect")), "{said}");
 }
@@ -290,10 +293,10 @@ fn jobs_of_batches_are_left_or_imported_without_their_batch() {
     printed(&import(dir.path(), &redis, &[]), 5);
     let said = printed(&import(dir.path(), &redis, &["--without-batches"]), 0);
     assert!(
-        said.contains("2 jobs: 1 taken\n1 of these taken without their batches, which do not exist here\n"),
+        said.contains("2 jobs: 1 imported\n1 of these imported without their batches, which do not exist here\n"),
         "{said}"
     );
-    assert!(printed(&import(dir.path(), &redis, &["--without-batches"]), 0).contains("2 jobs: 0 taken\n"));
+    assert!(printed(&import(dir.path(), &redis, &["--without-batches"]), 0).contains("2 jobs: 0 imported\n"));
 
     let daemon = daemon(dir.path()).start();
     let mut fwp = Fwp::connect(daemon.address("faktory"));

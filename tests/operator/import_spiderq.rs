@@ -38,7 +38,7 @@ fn keys_and_values_are_queued_at_the_tail() {
     let dir = tempfile::tempdir().unwrap();
     let file = snapshot(dir.path(), &ENTRIES);
     let before = fs::read(&file).unwrap();
-    assert_eq!(printed(&import(dir.path(), &file, &[]), 0), "4 entries: 4 taken\n");
+    assert_eq!(printed(&import(dir.path(), &file, &[]), 0), "4 entries: 4 imported\n");
     assert_eq!(fs::read(&file).unwrap(), before, "the file is only read");
     let daemon = daemon(dir.path()).start();
     let mut peer = Bare::connect(daemon.address("spiderq"));
@@ -68,12 +68,12 @@ fn existing_keys_are_kept_and_named() {
     daemon.wait();
 
     let expected = "entry 1 kept: key \"one\" is there already\nentry 3 kept: key \"three\" is there already\n\
-                    4 entries: 2 taken\n2 there already, kept as they are\n";
+                    4 entries: 2 imported\n2 there already, kept as they are\n";
     assert_eq!(printed(&import(dir.path(), &file, &[]), 0), expected);
-    let again = "4 entries: 0 taken\n4 taken by an earlier import of the same file; --again takes them once more\n";
+    let again = "4 entries: 0 imported\n4 imported earlier from the same file; --again imports them once more\n";
     assert_eq!(printed(&import(dir.path(), &file, &[]), 0), again);
     let said = printed(&import(dir.path(), &file, &["--again"]), 0);
-    assert!(said.ends_with("4 entries: 0 taken\n4 there already, kept as they are\n"), "{said}");
+    assert!(said.ends_with("4 entries: 0 imported\n4 there already, kept as they are\n"), "{said}");
 
     daemon.restart();
     let mut peer = Bare::connect(daemon.address("spiderq"));
@@ -120,26 +120,24 @@ fn entries_that_cannot_be_taken_are_named_and_tried_again() {
     let file = snapshot(dir.path(), &ENTRIES);
     let small = ["--set", "zmtp.message_bytes_max=4KiB", "--set", "limits.name_bytes_max=7"];
     let said = printed(&import(dir.path(), &file, &small), 5);
-    let expected = "entry 4 left: key \"four\": key and value of 5004 bytes, zmtp.message_bytes_max is 4096\n4 entries: 3 taken\n\
+    let expected = "entry 4 left: key \"four\": key and value of 5004 bytes, zmtp.message_bytes_max is 4096\n4 entries: 3 imported\n\
                     windlass: 1 entry is left; fix the reason and import again\n";
     assert_eq!(said, expected);
     let said = printed(&import(dir.path(), &file, &["--set", "limits.jobs_max=3"]), 5);
     assert!(said.contains("entry 4 left: key \"four\": daemon holds 3 jobs, limit 3\n"), "{said}");
-    assert!(
-        printed(&import(dir.path(), &file, &[]), 0).starts_with("4 entries: 1 taken\n3 taken by an earlier import")
-    );
+    assert!(printed(&import(dir.path(), &file, &[]), 0).starts_with("4 entries: 1 imported\n3 imported earlier from"));
 }
 
 #[test]
 fn a_dry_run_leaves_nothing_behind_and_another_queue_is_another_import() {
     let dir = tempfile::tempdir().unwrap();
     let file = snapshot(dir.path(), &ENTRIES);
-    assert_eq!(printed(&import(dir.path(), &file, &["--dry-run"]), 0), "4 entries: 4 would be taken\n");
+    assert_eq!(printed(&import(dir.path(), &file, &["--dry-run"]), 0), "4 entries: 4 would be imported\n");
     assert!(!dir.path().join("data").exists());
     let more = ["--set", "spiderq.more=[{listen=[\"127.0.0.1:0\"], queue=\"b\"}]"];
-    assert_eq!(printed(&import(dir.path(), &file, &more), 0), "4 entries: 4 taken\n");
+    assert_eq!(printed(&import(dir.path(), &file, &more), 0), "4 entries: 4 imported\n");
     let to_b = [&more[..], &["--queue", "b"]].concat();
-    assert_eq!(printed(&import(dir.path(), &file, &to_b), 0), "4 entries: 4 taken\n");
+    assert_eq!(printed(&import(dir.path(), &file, &to_b), 0), "4 entries: 4 imported\n");
     let said = printed(&import(dir.path(), &file, &["--queue", "b"]), 2);
     assert!(said.contains("spiderq.queue: no queue b is served"), "{said}");
 }

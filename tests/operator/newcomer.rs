@@ -208,8 +208,8 @@ fn a_new_operator_asks_and_acts_by_command_and_by_page() {
 
     // Drain: by page, and what it waits for by both.
     newcomer.presses("/", "Drain and stop");
-    wait_until("the drain is shown", || newcomer.sees("/").contains("It waits for 1 jobs of workers of faktory"));
-    assert!(newcomer.says("status").contains("1 jobs of faktory workers"));
+    wait_until("the drain is shown", || newcomer.sees("/").contains("It waits for 1 job of workers of faktory"));
+    assert!(newcomer.says("status").contains("1 job of faktory workers"));
     assert_eq!(silent.ask(r#"ACK {"jid":"report-0001"}"#), "+OK");
     assert_eq!(daemon.wait().code(), Some(0), "{}", daemon.log_text());
 }

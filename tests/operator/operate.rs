@@ -141,7 +141,7 @@ fn queues_are_paused_and_cleared_but_not_by_accident() {
     assert!(operator.refused("delete 1").contains("--yes is required"));
     assert_eq!(operator.says("clear b/c --yes"), "2 jobs removed\n");
     assert_eq!(operator.says("delete --yes 1"), "");
-    assert!(operator.refused("resume none").contains("queue none: queue unknown"));
+    assert!(operator.refused("resume none").contains("there is no queue none: `windlass queues` lists them"));
     let new = operator.run("pause none", "");
     assert!(new.status.success() && String::from_utf8_lossy(&new.stderr).contains("none is new"), "{new:?}");
     assert!(
@@ -153,7 +153,7 @@ fn queues_are_paused_and_cleared_but_not_by_accident() {
     let status = operator.says("status");
     assert!(status.starts_with("windlass  ") && status.contains("\njobs      none\n"), "{status}");
     assert!(operator.says("workers").starts_with("WORKER"));
-    assert!(operator.refused("quiet nobody").contains("worker unknown"));
+    assert!(operator.refused("quiet nobody").contains("there is no worker nobody: `windlass workers` lists them"));
     assert_eq!(operator.says("quiet --all"), "");
 
     let socket = dir.path().join("data/operator.sock");
@@ -184,7 +184,7 @@ fn schedules_are_run_paused_and_removed() {
     assert_eq!(resumed["next_at"], schedule["next_at"]);
     assert!(operator.refused(&format!("schedule remove {id}")).contains("--yes is required"));
     assert_eq!(operator.says(&format!("schedule remove {id} --yes")), "");
-    assert!(operator.refused(&format!("schedule run {id}")).contains("schedule unknown"));
+    assert!(operator.refused(&format!("schedule run {id}")).contains("there is no schedule"));
 }
 
 #[test]
@@ -202,7 +202,7 @@ fn batches_are_shown_and_connections_closed() {
         (&"nightly".into(), &1.into(), &"none".into())
     );
     assert_eq!(operator.json("batches")["name"], batch.as_str());
-    assert!(operator.refused("batch none").contains("batch unknown"));
+    assert!(operator.refused("batch none").contains("there is no batch none: `windlass batches` lists them"));
     fwp.ask(r#"PUSH {"jid":"elsewhere","jobtype":"Part","args":[]}"#);
     let member = operator.json(&format!("jobs --batch {batch}"));
     assert_eq!((&member["name"], &member["batch_role"]), (&"member-01".into(), &"job".into()));
@@ -235,7 +235,11 @@ fn batches_are_shown_and_connections_closed() {
     operator.says(&format!("disconnect {} --yes", row["id"]));
     common::wait_until("its connection is closed", || worker.grab().is_err());
     common::wait_until("its job is back", || operator.json("jobs --queue f")["state"] == "ready");
-    assert!(operator.refused("disconnect 999999 --yes").contains("connection unknown"));
+    assert!(
+        operator
+            .refused("disconnect 999999 --yes")
+            .contains("there is no connection 999999: `windlass connections` lists them")
+    );
 }
 
 #[test]

@@ -242,7 +242,7 @@ fn the_bridge_speaks_tls_to_both_sides() {
     assert_eq!(refused.status.code(), Some(1), "{refused:?}");
     assert!(String::from_utf8_lossy(&refused.stderr).contains("invalid peer certificate"), "{refused:?}");
     let moved = bridge(&files.path("ca.pem"));
-    assert!(moved.status.success() && String::from_utf8_lossy(&moved.stderr).contains("1 jobs moved"), "{moved:?}");
+    assert!(moved.status.success() && String::from_utf8_lossy(&moved.stderr).contains("1 job moved"), "{moved:?}");
     let mut worker = peer(&new);
     worker.can_do("mail").unwrap();
     assert_eq!(worker.grab().unwrap().unwrap().workload, "hello");
@@ -284,7 +284,7 @@ fn the_bridge_has_a_certificate_for_brokers_that_demand_one() {
         assert!(String::from_utf8_lossy(&refused.stderr).contains("CertificateRequired"), "{shows:?}: {refused:?}");
     }
     let moved = bridge(&["from", "to"]);
-    assert!(moved.status.success() && String::from_utf8_lossy(&moved.stderr).contains("1 jobs moved"), "{moved:?}");
+    assert!(moved.status.success() && String::from_utf8_lossy(&moved.stderr).contains("1 job moved"), "{moved:?}");
     let mut worker = peer(&new);
     worker.can_do("mail").unwrap();
     assert_eq!(worker.grab().unwrap().unwrap().workload, "hello");

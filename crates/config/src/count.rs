@@ -27,6 +27,11 @@ pub fn counted(count: u64, thing: &str) -> String {
     format!("{} {stem}{ending}", grouped(count))
 }
 
+/// How many there are of several things: `3 jobs, 1 queue`.
+pub fn counted_all<'a>(things: impl IntoIterator<Item = (u64, &'a str)>) -> String {
+    things.into_iter().map(|(count, thing)| counted(count, thing)).collect::<Vec<_>>().join(", ")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -39,5 +44,6 @@ mod tests {
         }
         assert_eq!([1, 2].map(|count| counted(count, "batch")), ["1 batch", "2 batches"]);
         assert_eq!([1, 2].map(|count| counted(count, "entry")), ["1 entry", "2 entries"]);
+        assert_eq!(counted_all([(3, "job"), (1, "queue")]), "3 jobs, 1 queue");
     }
 }

@@ -22,7 +22,7 @@ mod throttle;
 mod tls;
 
 pub use address::{Address, AddressError, ListenAddress};
-pub use count::{counted, grouped};
+pub use count::{counted, counted_all, grouped};
 pub use error::{Error, TlsError};
 pub use file::{Misplaced, parse, read};
 pub use overrides::{Document, Override, keys, values, variable, with};

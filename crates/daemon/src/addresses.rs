@@ -33,7 +33,10 @@ impl Addresses {
         let rows: String = self.0.iter().filter(|(name, _)| **name != "http").map(|(name, at)| row(name, at)).collect();
         let pages = self.pages().map(|pages| row("pages", &pages)).unwrap_or_default();
         let data = row("data", data);
-        let hint = "  Ctrl-C stops it. `windlass status` in another terminal looks at it.";
+        // As it was typed, because it may not be on the PATH. A link may have another program's name.
+        let typed = std::env::args().next().filter(|program| program.ends_with("/windlass"));
+        let program = typed.as_deref().unwrap_or("windlass");
+        let hint = format!("  Ctrl-C stops it. `{program} status` in another terminal looks at it.");
         // A terminal that has gone is no error.
         drop(writeln!(io::stderr(), "Windlass {} serves\n{pages}{rows}{data}{hint}", env!("CARGO_PKG_VERSION")));
     }

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use rustix::fs::Access;
+use windlass_config::counted_all;
 use windlass_store::{
     About, Checkpointer, Error as StoreError, Guard, Log, MemoryLog, MemoryTable, OpenError, Opened, Recovered, Remote,
     Report, Restore, Salvage, State, StoreConfig, StoreLimits,
@@ -193,15 +194,15 @@ pub(crate) fn about() -> About<'static> {
 }
 
 fn in_words(found: &Salvage) -> String {
-    let (jobs, schedules, batches) = (found.jobs.len(), found.schedules.len(), found.batches.len());
+    let (jobs, schedules, batches) =
+        (found.jobs.len() as u64, found.schedules.len() as u64, found.batches.len() as u64);
+    let things = counted_all([(jobs, "job"), (schedules, "schedule"), (batches, "batch")]);
     let (commits, expected) = (found.commits, found.commits + found.commits_missing);
     let named = found.unreadable.iter().take(NAMED_MAX).map(|what| format!("\nunreadable: {what}"));
     let more = found.unreadable.len().saturating_sub(NAMED_MAX);
     let rest = if more > 0 { format!("\nand {more} more") } else { String::new() };
     let unreadable: String = named.chain([rest]).collect();
-    format!(
-        "{jobs} jobs, {schedules} schedules, {batches} batches; {commits} of {expected} commits of the log{unreadable}"
-    )
+    format!("{things}; {commits} of {expected} commits of the log{unreadable}")
 }
 
 /// Checks that the daemon would start from a store with everything that was in it. Returns a summary. Changes nothing
@@ -220,7 +221,8 @@ pub fn verify(config: &Config) -> Result<String, Failure> {
         }
     };
     let report = verdict.map_err(|error| cannot_open(config, &error))?;
-    let Report { jobs, queues, schedules, batches, table_seq, last_seq, torn, harmless, .. } = report;
+    let things = in_it(&report);
+    let Report { table_seq, last_seq, torn, harmless, .. } = report;
     let harmless: String =
         harmless.iter().map(|damage| format!("\ndamaged, but the table holds its records: {damage}")).collect();
     let torn = match torn {
@@ -231,10 +233,13 @@ pub fn verify(config: &Config) -> Result<String, Failure> {
         0 => format!("there are {last_seq} commits"),
         _ => format!("the table holds commits 1 to {table_seq}, the log goes on to {last_seq}"),
     };
-    Ok(format!(
-        "ok: {jobs} jobs, {queues} queues, {schedules} schedules, {batches} batches; \
-         {place}{torn}{harmless}"
-    ))
+    Ok(format!("ok: {things}; {place}{torn}{harmless}"))
+}
+
+/// What is in a store.
+fn in_it(report: &Report) -> String {
+    let Report { jobs, queues, schedules, batches, .. } = *report;
+    counted_all([(jobs, "job"), (queues, "queue"), (schedules, "schedule"), (batches, "batch")])
 }
 
 /// Where the store is, for messages.
@@ -307,9 +312,7 @@ pub fn move_store(from: &Config, to: &Config) -> Result<String, Failure> {
         }
     };
     drop(guard);
-    let windlass_store::Report { jobs, queues, schedules, batches, .. } = recovered.report;
-    let to = place(to);
-    Ok(format!("moved {jobs} jobs, {queues} queues, {schedules} schedules, {batches} batches to {to}; {old}"))
+    Ok(format!("moved {} to {}; {old}", in_it(&recovered.report), place(to)))
 }
 
 /// If the daemon would not start from the configured directory because data is lost, makes a new store of the rest and

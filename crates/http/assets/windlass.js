@@ -19,6 +19,8 @@ function say(text, failed = false) {
   message.hidden = text === "";
 }
 
+const inWords = (jobs) => (jobs === 1 ? "1 job" : `${jobs.toLocaleString("en")} jobs`);
+
 function ask(question) {
   const dialog = document.getElementById("confirm");
   document.getElementById("question").textContent = question;
@@ -58,7 +60,7 @@ async function run(change) {
 // What a change has done, for people.
 function outcome({ name, isNew, changed, applied, needs_restart: restart }) {
   if (isNew && name !== undefined) return `${name} is new: no client has used this queue yet.`;
-  if (changed !== undefined) return `${changed} jobs.`;
+  if (changed !== undefined) return `${inWords(changed)}.`;
   if (applied === undefined) return undefined;
   const keys = [...applied.map((key) => `${key}: applied`), ...restart.map((key) => `${key}: needs a restart`)];
   return keys.length === 0 ? "Nothing has changed." : `${keys.join("; ")}.`;
@@ -205,7 +207,7 @@ async function countMatches() {
   const number = jobs.toLocaleString("en");
   bulk.querySelector("[data-matching]").textContent = isComplete ? `all ${number} that match` : `all that match, at least ${number}`;
   const total = document.querySelector("[data-total]");
-  if (total !== null) total.textContent = `${isComplete ? "" : "at least "}${number} jobs:`;
+  if (total !== null) total.textContent = `${isComplete ? "" : "at least "}${inWords(jobs)}:`;
   count();
 }
 
@@ -224,12 +226,12 @@ async function changeMany(button) {
   }
   say("");
   if (jobs === 0) return say(`${verb}: no job is in a state that allows this.`);
-  const which = matches ? `all ${jobs} jobs that match` : `${jobs} jobs`;
-  if (!(await ask(`${verb} ${which}?${change === "delete" ? " They are lost." : ""}`))) return;
+  const which = matches && jobs > 1 ? `all ${inWords(jobs)} that match` : inWords(jobs);
+  if (!(await ask(`${verb} ${which}?${change === "delete" ? (jobs === 1 ? " It is lost." : " They are lost.") : ""}`))) return;
   await run(async () => {
     const changed = await many(change, query, false, (so_far) => say(`${verb}: ${so_far} of ${jobs}`));
     document.querySelectorAll("[data-id]:checked, [data-all]:checked, [data-match]:checked").forEach((box) => { box.checked = false; });
-    return `${verb}: ${changed} jobs.`;
+    return `${verb}: ${inWords(changed)}.`;
   });
 }
 

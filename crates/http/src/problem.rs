@@ -70,6 +70,16 @@ impl Problem {
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", detail)
     }
 
+    /// The same, with the name of the thing that the engine does not know.
+    pub(crate) fn about(self, name: &str) -> Self {
+        match self.detail.strip_suffix(" unknown") {
+            Some(thing) if self.status == StatusCode::NOT_FOUND => {
+                Self { detail: format!("there is no {thing} {}", name.escape_debug()), ..self }
+            }
+            _ => self,
+        }
+    }
+
     /// The engine gave a reply of another kind: a bug, but not one that a request should end in a panic for.
     pub(crate) fn unexpected() -> Self {
         Self::internal("unexpected reply of the engine")

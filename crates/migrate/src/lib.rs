@@ -12,7 +12,6 @@ mod fixture;
 mod import;
 pub mod intake;
 mod transfer;
-mod unusable;
 
 pub use self::configured::Configured;
 pub use self::import::snapshot;

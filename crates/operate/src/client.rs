@@ -279,7 +279,7 @@ impl Client {
         }
         self.refusal = Some(status);
         let body = response.into_body().collect().await.map_err(failure)?.to_bytes();
-        Err(refused(status, &body))
+        Err(refused(status, path, &body))
     }
 
     /// The status of the last answer that refused a request.
@@ -297,7 +297,10 @@ impl Client {
 
     /// Sends one of several changes: an error names the thing that it is about.
     pub(crate) async fn change(&mut self, thing: &str, method: Method, path: &str) -> Result<Answer, Failure> {
-        self.send(method, path, Bytes::new()).await.map_err(|why| failure(format!("{thing}: {why}")))
+        self.send(method, path, Bytes::new()).await.map_err(|why| match why.to_string() {
+            why if why.contains(thing) => failure(why),
+            why => failure(format!("{thing}: {why}")),
+        })
     }
 
     /// The number of a job that has this number, or is known by this name. A name that is given twice is refused.
@@ -343,10 +346,17 @@ impl Answer {
     }
 }
 
-fn refused(status: StatusCode, body: &[u8]) -> Failure {
+/// The daemon's reason. If there is no such thing, also the command that lists those that there are.
+fn refused(status: StatusCode, path: &str, body: &[u8]) -> Failure {
     let problem: Value = serde_json::from_slice(body).unwrap_or_default();
     let detail = problem.get("detail").and_then(Value::as_str);
-    failure(detail.map_or_else(|| status.to_string(), str::to_owned))
+    let detail = detail.map_or_else(|| status.to_string(), str::to_owned);
+    let kind = path.split('/').nth(1).unwrap_or_default();
+    let is_listed = ["queues", "schedules", "workers", "batches", "connections"].contains(&kind);
+    failure(match status == StatusCode::NOT_FOUND && is_listed {
+        true => format!("{detail}: `windlass {kind}` lists them"),
+        false => detail,
+    })
 }
 
 pub(crate) fn failure(reason: impl ToString) -> Failure {

@@ -17,7 +17,7 @@ use windlass_http::SOCKET;
 
 use crate::arguments::{Ask, Export};
 use crate::client::{Daemon, DataDir, failure, plain, runtime};
-use crate::show::at;
+use crate::show::{at, many};
 
 /// Bytes of output that are kept to find the last line. The line that ends an export is shorter.
 const LAST_BYTES: usize = 4 << 10;
@@ -128,10 +128,9 @@ impl Lines {
         }
         self.complete().map_err(|why| cannot_write(&why))?;
         drop(self.counter);
-        let count = |name: &str| at(&ending, &format!("/{name}")).clone();
-        let (jobs, queues, schedules, batches) = (count("jobs"), count("queues"), count("schedules"), count("batches"));
-        let commit = at(&heading, "/commit");
-        Ok(format!("{jobs} jobs, {queues} queues, {schedules} schedules, {batches} batches as of commit {commit}"))
+        let things = [("/jobs", "job"), ("/queues", "queue"), ("/schedules", "schedule"), ("/batches", "batch")];
+        let things = things.map(|(place, thing)| many(at(&ending, place), thing)).join(", ");
+        Ok(format!("{things} as of commit {}", at(&heading, "/commit")))
     }
 }
 

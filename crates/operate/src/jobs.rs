@@ -2,13 +2,14 @@
 
 use hyper::Method;
 use serde_json::{Value, json};
+use windlass_config::counted;
 use windlass_daemon::Failure;
 use windlass_daemon::progress::Counter;
 
 use crate::arguments::{Conditions, Jobs, LosingJobs, SomeJobs};
 use crate::client::{Client, failure, with_query};
 use crate::operator::Operator;
-use crate::show::{DEAD, JOBS, at, number};
+use crate::show::{DEAD, JOBS, at, many};
 use crate::terminal::confirm;
 
 /// Jobs that one request changes, so that a long change can be followed and stopped.
@@ -101,11 +102,8 @@ impl SomeJobs {
 }
 
 fn shown_change(answer: &Value) -> String {
-    let changed = number(at(answer, "/changed"));
-    match at(answer, "/dry_run").as_bool() {
-        Some(true) => format!("{changed} jobs would change\n"),
-        _ => format!("{changed} jobs changed\n"),
-    }
+    let done = if *at(answer, "/dry_run") == true { "would change" } else { "changed" };
+    format!("{} {done}\n", many(at(answer, "/changed"), "job"))
 }
 
 impl LosingJobs {
@@ -120,7 +118,7 @@ impl LosingJobs {
             (false, true) => 0,
             (false, false) => jobs.change_many(&mut operator.client, action, true).await?,
         };
-        confirm(self.yes, &format!("Remove {} jobs?", number(&many.into())))?;
+        confirm(self.yes, &format!("Remove {}?", counted(many, "job")))?;
         if !jobs.is_list() {
             return jobs.change(operator, action).await;
         }

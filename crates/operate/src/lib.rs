@@ -25,6 +25,7 @@ use std::time::Duration;
 use hyper::Method;
 use hyper::body::Bytes;
 use serde_json::Value;
+use windlass_config::counted;
 use windlass_daemon::Failure;
 
 pub use self::arguments::{Ask, Check, Export, Operate};
@@ -35,7 +36,8 @@ pub use self::complete::names;
 pub use self::live::{check, not_checked};
 use self::operator::Operator;
 pub use self::settings::Settings;
-use self::show::{BATCHES, CONNECTIONS, QUEUES, SCHEDULES, WORKERS, at, number};
+pub use self::show::printable;
+use self::show::{BATCHES, CONNECTIONS, QUEUES, SCHEDULES, WORKERS, at, many, number};
 use self::terminal::{confirm, print_bytes};
 
 /// Runs a command.
@@ -130,7 +132,7 @@ impl Operator<'_> {
             ScheduleAction::Pause => (Method::POST, "/pause"),
             ScheduleAction::Resume => (Method::POST, "/resume"),
             ScheduleAction::Remove => {
-                confirm(yes, &format!("Remove {} schedules?", ids.len()))?;
+                confirm(yes, &format!("Remove {}?", counted(ids.len() as u64, "schedule")))?;
                 (Method::DELETE, "")
             }
         };
@@ -147,7 +149,7 @@ impl Operator<'_> {
     }
 
     async fn disconnect(&mut self, ids: &[u64], yes: bool) -> Result<(), Failure> {
-        confirm(yes, &format!("Close {} connections?", ids.len()))?;
+        confirm(yes, &format!("Close {}?", counted(ids.len() as u64, "connection")))?;
         for id in ids {
             let path = format!("/connections/{id}/close");
             self.client.change(&format!("connection {id}"), Method::POST, &path).await?;
@@ -184,16 +186,16 @@ impl LosingQueue {
     async fn clear(&self, operator: &mut Operator<'_>) -> Result<(), Failure> {
         let path = format!("/queues/{}", encoded(&self.queue));
         let row = operator.client.get(&path).await?;
-        confirm(self.yes, &format!("Remove the {} ready jobs of {}?", number(at(&row, "/states/ready")), self.queue))?;
+        confirm(self.yes, &format!("Remove {} of {}?", many(at(&row, "/states/ready"), "ready job"), self.queue))?;
         let changed: Value = operator.client.post(&format!("{path}/clear")).await?.json()?;
-        operator.show(&changed, |it| format!("{} jobs removed\n", number(at(it, "/changed"))))
+        operator.show(&changed, |it| format!("{} removed\n", many(at(it, "/changed"), "job")))
     }
 
     async fn remove(&self, operator: &mut Operator<'_>) -> Result<(), Failure> {
         let path = format!("/queues/{}", encoded(&self.queue));
         let row = operator.client.get(&path).await?;
         let dead = number(at(&row, "/states/dead"));
-        confirm(self.yes, &format!("Remove the queue {}? Its {dead} dead jobs stay.", self.queue))?;
+        confirm(self.yes, &format!("Remove the queue {}? Its dead jobs stay: {dead}.", self.queue))?;
         operator.client.send(Method::DELETE, &path, Bytes::new()).await.map(drop)
     }
 }

@@ -2,7 +2,7 @@
 
 use hyper::StatusCode;
 use serde_json::{Value, json};
-use windlass_config::Period;
+use windlass_config::{Period, counted};
 use windlass_daemon::Failure;
 
 use crate::arguments::Check;
@@ -94,8 +94,8 @@ impl Check {
         let limit = |limit: Option<Period>| limit.map(|it| (it.as_ms() / 1_000).to_string()).unwrap_or_default();
         let (warning, critical) = (limit(self.age_warning), limit(self.age_critical));
         let most_dead = self.dead_warning.map(|most| most.to_string()).unwrap_or_default();
-        let words =
-            format!("{state}, {ready} jobs ready, {leased} leased, {dead} dead, the oldest ready for {oldest:.0}s");
+        let jobs = counted(ready, "job");
+        let words = format!("{state}, {jobs} ready, {leased} leased, {dead} dead, the oldest ready for {oldest:.0}s");
         let figures = format!(
             "oldest={oldest:.0}s;{warning};{critical};0 ready={ready} leased={leased} dead={dead};{most_dead};;0"
         );

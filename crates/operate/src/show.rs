@@ -2,6 +2,7 @@
 
 use comfy_table::{CellAlignment, Table, presets};
 use serde_json::Value;
+use windlass_config::{counted, grouped};
 
 /// A column: its title, and the value in it. Numbers stand on the right.
 pub(super) struct Column(pub(super) &'static str, pub(super) fn(&Value) -> String);
@@ -56,14 +57,14 @@ pub(super) const CONNECTIONS: &[Column] = columns![
 fn notes(row: &Value) -> String {
     let since = at(row, "/paused_at").as_str().map_or_else(String::new, |at| format!(" since {at}"));
     let parts = at(row, "/ready_by_protocol").as_object();
-    let parts: Vec<String> = parts.into_iter().flatten().map(|(name, ready)| format!("{ready} {name}")).collect();
+    let parts: Vec<String> = parts.into_iter().flatten().map(|(name, ready)| format!("{name} {ready}")).collect();
     let notes = [
         (*at(row, "/paused") == true, format!("paused{}{since}", of_protocols(row))),
         (*at(row, "/bridged") == true, "bridged".to_owned()),
         (!at(row, "/throttle").is_null(), "throttled".to_owned()),
         (at(row, "/jobs_max").as_object().is_some_and(|it| !it.is_empty()), "limited".to_owned()),
         (*at(row, "/kind") == "cycle", "cycle".to_owned()),
-        (parts.len() > 1, format!("apart: {}", parts.join(", "))),
+        (parts.len() > 1, format!("ready by protocol: {}", parts.join(", "))),
     ];
     notes.into_iter().filter_map(|(is_so, note)| is_so.then_some(note)).collect::<Vec<_>>().join(", ")
 }
@@ -163,6 +164,7 @@ fn whole_table(columns: &[Column], rows: &[Value]) -> Vec<String> {
 
 /// The daemon as a whole.
 pub(super) fn status(status: &Value) -> String {
+    let things = |all: [(&str, &str); 2]| all.map(|(path, thing)| many(at(status, path), thing)).join(", ");
     let mut lines = vec![
         ("windlass", format!("{}, {}", text(at(status, "/version")), text(at(status, "/state")))),
         ("drain", if at(status, "/drain").is_null() { String::new() } else { drain(at(status, "/drain")) }),
@@ -170,15 +172,8 @@ pub(super) fn status(status: &Value) -> String {
         ("jobs", counts(at(status, "/states"))),
         ("memory", format!("{} of jobs", size(at(status, "/bytes").as_u64().unwrap_or_default()))),
         ("queues", number(at(status, "/queues"))),
-        (
-            "clients",
-            format!(
-                "{} connections, {} named workers",
-                number(at(status, "/connections")),
-                number(at(status, "/workers"))
-            ),
-        ),
-        ("kept", format!("{} schedules, {} batches", number(at(status, "/schedules")), number(at(status, "/batches")))),
+        ("clients", things([("/connections", "connection"), ("/workers", "named worker")])),
+        ("kept", things([("/schedules", "schedule"), ("/batches", "batch")])),
         ("so far", counts(at(status, "/totals"))),
     ];
     let names = list(status, "/protocols", |it| text(at(it, "/protocol")));
@@ -198,7 +193,7 @@ pub(super) fn counts(part: &Value) -> String {
 pub(super) fn drain(drain: &Value) -> String {
     let until = text(at(drain, "/until"));
     let until = if until.is_empty() { until } else { format!(" until {until}") };
-    let held = |it: &Value| format!("{} jobs of {} workers", number(at(it, "/jobs")), text(at(it, "/protocol")));
+    let held = |it: &Value| format!("{} of {} workers", many(at(it, "/jobs"), "job"), text(at(it, "/protocol")));
     let held = list(drain, "/held", held);
     if held.is_empty() { "stopping\n".to_owned() } else { format!("waiting{until} for {}\n", held.join(", ")) }
 }
@@ -235,7 +230,7 @@ pub(super) fn job(job: &Value) -> String {
         ("name", text(at(job, "/name"))),
         ("key", text(at(job, "/key"))),
         ("priority", text(at(job, "/priority"))),
-        ("ready at", text(at(job, "/ready_at"))),
+        (if *at(job, "/state") == "scheduled" { "created at" } else { "ready at" }, text(at(job, "/ready_at"))),
         ("until", text(at(job, "/until"))),
         (
             "attempts",
@@ -246,7 +241,7 @@ pub(super) fn job(job: &Value) -> String {
                 text(at(job, "/losses"))
             ),
         ),
-        ("retries", text(at(job, "/retries"))),
+        ("retries", retries(at(job, "/retries"))),
         ("leased to", holder(lease)),
         ("leased since", text(at(lease, "/since"))),
         ("progress", progress(at(job, "/progress"))),
@@ -301,18 +296,32 @@ fn failure(failure: &Value) -> String {
     if failure.is_null() {
         return String::new();
     }
-    let head =
-        format!("{} {}: {}", text(at(failure, "/at")), text(at(failure, "/kind")), text(at(failure, "/message")));
+    let head = text(at(failure, "/at")) + &error(failure);
     [vec![head], list(failure, "/backtrace", text)].concat().join("\n")
 }
 
 /// A delivery that did not succeed, in one line.
 fn attempt(attempt: &Value) -> String {
-    let [number, began, ended, worker, end, kind, message] =
-        ["/number", "/began_at", "/ended_at", "/worker", "/end", "/kind", "/message"].map(|it| text(at(attempt, it)));
-    let message = message.lines().next().unwrap_or_default().to_owned();
-    let error: String = [kind, message].iter().filter(|it| !it.is_empty()).map(|it| format!(": {it}")).collect();
-    format!("{number} {began} to {ended} {worker} {end}{error}")
+    let [number, began, ended, worker, end] =
+        ["/number", "/began_at", "/ended_at", "/worker", "/end"].map(|it| text(at(attempt, it)));
+    let error = error(attempt).lines().next().unwrap_or_default().to_owned();
+    let parts = [number, began, "to".to_owned(), ended, worker, end].into_iter().filter(|part| !part.is_empty());
+    parts.collect::<Vec<_>>().join(" ") + &error
+}
+
+/// The class and the message of an error, each behind a colon, as far as they are known.
+fn error(of: &Value) -> String {
+    let parts = ["/kind", "/message"].map(|it| text(at(of, it)));
+    parts.iter().filter(|it| !it.is_empty()).map(|it| format!(": {it}")).collect()
+}
+
+/// How often a job is tried again; FWP's numbers for not at all are words.
+fn retries(retries: &Value) -> String {
+    match retries.as_i64() {
+        Some(-1) => "none: its first failure makes it dead".to_owned(),
+        Some(0) => "none: its first failure removes it".to_owned(),
+        _ => text(retries),
+    }
 }
 
 /// One line for each field that has a value; further lines of a value are indented.
@@ -339,15 +348,12 @@ pub(super) fn text(value: &Value) -> String {
 
 /// A whole number with separators; other values as they are.
 pub(super) fn number(value: &Value) -> String {
-    let text = text(value);
-    if value.as_u64().is_none() {
-        return text;
-    }
-    let before = text.len() % 3;
-    let (first, rest) = text.split_at_checked(before).unwrap_or((&text, ""));
-    let groups = rest.as_bytes().chunks(3).map(|digits| String::from_utf8_lossy(digits).into_owned());
-    let groups: Vec<String> = Some(first.to_owned()).filter(|it| !it.is_empty()).into_iter().chain(groups).collect();
-    groups.join(",")
+    value.as_u64().map_or_else(|| text(value), grouped)
+}
+
+/// How many there are of a thing.
+pub(super) fn many(count: &Value, thing: &str) -> String {
+    counted(count.as_u64().unwrap_or_default(), thing)
 }
 
 /// Bytes in the largest unit that fits.
@@ -390,7 +396,8 @@ fn age(seconds: &Value) -> String {
 }
 
 /// Text that is safe for a terminal: a name or a body must not command it.
-pub(super) fn printable(text: &str) -> String {
+#[must_use]
+pub fn printable(text: &str) -> String {
     text.chars().map(|char| if char.is_control() { '\u{fffd}' } else { char }).collect()
 }
 
@@ -468,5 +475,32 @@ mod tests {
         let shown = job(&value);
         assert!(shown.contains("why           the queue q is paused\n"), "{shown}");
         assert!(shown.contains("body          a\n              b\n") && !shown.contains("failure "), "{shown}");
+    }
+
+    #[test]
+    fn retries_and_failures_are_in_words() {
+        let never =
+            [(-1, "none: its first failure makes it dead"), (0, "none: its first failure removes it"), (5, "5")];
+        for (number, words) in never {
+            assert_eq!(retries(&json!(number)), words);
+        }
+        let table = [
+            (json!({"at": "T", "kind": "", "message": "boom"}), "T: boom"),
+            (json!({"at": "T", "kind": "E", "message": "boom", "backtrace": ["a", "b"]}), "T: E: boom\na\nb"),
+            (Value::Null, ""),
+        ];
+        for (value, words) in table {
+            assert_eq!(failure(&value), words);
+        }
+        let lost = json!({"number": 2, "began_at": "T", "ended_at": "U", "worker": null, "end": "lost"});
+        assert_eq!(attempt(&lost), "2 T to U lost");
+    }
+
+    #[test]
+    fn a_queue_with_parts_names_them() {
+        assert_eq!(
+            notes(&json!({"kind": "work", "ready_by_protocol": {"gearman": 1, "http": 0}})),
+            "ready by protocol: gearman 1, http 0"
+        );
     }
 }

@@ -309,8 +309,8 @@ def bulk(person):
     person.wait("the number beside the box", lambda: any(map(str.isdigit, person.text("[data-matching]"))))
     person.press("[data-match]")
     person.click("Retry")
-    assert person.confirm() == "Retry all 100000 jobs that match?"
-    person.wait("the end", lambda: person.text("#message") == "Retry: 100000 jobs.")
+    assert person.confirm() == "Retry all 100,000 jobs that match?"
+    person.wait("the end", lambda: person.text("#message") == "Retry: 100,000 jobs.")
     assert "No job matches." in person.text()
     # A selection.
     person.go("/jobs?queue=few")

@@ -57,7 +57,7 @@ fn schedules_that_the_stock_scheduler_keeps_are_imported() {
     import.args(["import", "eventmq-redis"]).arg(redis.to_string());
     let output = import.arg(format!("--to={}", stage.front().replace("tcp://", "eventmq://"))).output().unwrap();
     let said = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success() && said.ends_with("3 schedules: 3 taken\n"), "{output:?}");
+    assert!(output.status.success() && said.ends_with("3 schedules: 3 imported\n"), "{output:?}");
     assert!(said.contains("tasks.note in queue \"default\", cron \"30 4 * * *\""), "{said}");
     let _worker = stage.job_manager(DEFAULT);
     assert_eq!(stage.wait_for_notes(2)[..2], [json!(["soon"]), json!(["soon"])]);

@@ -398,7 +398,7 @@ fn over_tls_the_server_is_verified() {
     stop(&mut daemon);
     let with = |key: &str, value: &Path| format!("postgres.{key}={}", value.display());
     let full = "postgres.sslmode=verify-full";
-    assert!(said(&["verify", &url, "--set", full, "--set", &with("ca_file", &ca)]).starts_with("ok: 1 jobs"));
+    assert!(said(&["verify", &url, "--set", full, "--set", &with("ca_file", &ca)]).starts_with("ok: 1 job,"));
     let why = refused(&["verify", &url, "--set", full, "--set", &with("ca_file", &wrong)], 4);
     assert!(why.contains("certificate"), "{why}");
     let why = refused(&["verify", &postgres.url(), "--set", full, "--set", &with("ca_file", &ca)], 4);

@@ -6,6 +6,7 @@ use axum::Json;
 use axum::http::StatusCode;
 use serde::Serialize;
 use utoipa::ToSchema;
+use windlass_config::counted;
 use windlass_daemon::control::{Changes, Draining};
 use windlass_engine::Protocol;
 
@@ -47,7 +48,7 @@ impl Drain {
     pub(crate) fn held_text(&self) -> String {
         let held = self.held.iter().map(|Held { protocol, jobs }| {
             let of = protocol.map_or_else(String::new, |protocol| format!(" of {protocol}"));
-            format!("{jobs} jobs of workers{of}")
+            format!("{} of workers{of}", counted(*jobs, "job"))
         });
         held.collect::<Vec<_>>().join(", ")
     }

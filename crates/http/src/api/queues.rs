@@ -13,7 +13,7 @@ use utoipa::{IntoParams, ToSchema};
 use windlass_config::Period;
 use windlass_engine::{
     BulkCommand, Cursor, Filter, JobStateKind, Mutation, Priority, Query, QueueCommand, QueueKind, QueueRow,
-    QueueRules, Reply, Throttle,
+    QueueRules, Refusal, Reply, Thing, Throttle,
 };
 
 use super::listing::Page;
@@ -85,31 +85,27 @@ of_one! {
     pub(super) fn resume(app, queue: Name) -> Json<Queue> {
         unset(&app, queue, |queue| QueueCommand::Pause { queue, paused: false }).await.map(Json)
     }
-}
 
-/// Remove all jobs of a queue that wait to be taken
-///
-/// Jobs in other states stay. The jobs are removed a few at a time; jobs that arrive meanwhile may stay.
-#[utoipa::path(post, path = "/api/v1/queues/{queue}/clear", tag = "queues", operation_id = "clear_queue",
-    responses((status = 200, body = Changed), (status = 404, body = Problem)))]
-pub(super) async fn clear(
-    app: Shared,
-    Segments(queue): Segments<Name>,
-) -> Outcome<(Extension<Affected>, Json<Changed>)> {
-    let Some(row) = app.queue(queue.0.clone()).await? else { return Err(unknown()) };
-    let at_first = u64::from(row.jobs(JobStateKind::Ready));
-    let filter = Filter { queue: Some(queue.0), state: Some(JobStateKind::Ready), ..Filter::default() };
-    let mut client = app.client();
-    let (mut all, mut after) = (0, Some(Cursor::default()));
-    // Without the first condition this would not end while clients push faster.
-    while let Some(page) = after.take().filter(|_| all < at_first) {
-        let (filter, action) = (filter.clone(), Mutation::Discard);
-        let mutate = BulkCommand::Mutate { filter: filter.into(), action, after: page, limit: u32::MAX };
-        let Reply::Mutated { changed, next } = client.ask(mutate).await? else { return Err(Problem::unexpected()) };
-        all += u64::from(changed);
-        after = next;
+    /// Remove all jobs of a queue that wait to be taken
+    ///
+    /// Jobs in other states stay. The jobs are removed a few at a time; jobs that arrive meanwhile may stay.
+    post "/api/v1/queues/{queue}/clear" "queues" "clear_queue" 200 Changed, 404;
+    pub(super) fn clear(app, queue: Name) -> (Extension<Affected>, Json<Changed>) {
+        let row = app.queue(queue.0.clone()).await?.ok_or(Refusal::NotFound(Thing::Queue))?;
+        let at_first = u64::from(row.jobs(JobStateKind::Ready));
+        let filter = Filter { queue: Some(queue.0), state: Some(JobStateKind::Ready), ..Filter::default() };
+        let mut client = app.client();
+        let (mut all, mut after) = (0, Some(Cursor::default()));
+        // Without the first condition this would not end while clients push faster.
+        while let Some(page) = after.take().filter(|_| all < at_first) {
+            let (filter, action) = (filter.clone(), Mutation::Discard);
+            let mutate = BulkCommand::Mutate { filter: filter.into(), action, after: page, limit: u32::MAX };
+            let Reply::Mutated { changed, next } = client.ask(mutate).await? else { return Err(Problem::unexpected()) };
+            all += u64::from(changed);
+            after = next;
+        }
+        Ok((Extension(Affected(all)), Json(Changed { changed: all })))
     }
-    Ok((Extension(Affected(all)), Json(Changed { changed: all })))
 }
 
 /// How much of a queue may be worked on at once.
@@ -239,7 +235,7 @@ fn is_unused(row: &QueueRow) -> bool {
 }
 
 async fn one(app: &App, queue: Bytes) -> Outcome<Queue> {
-    let row = app.queue(queue.clone()).await?.ok_or_else(unknown)?;
+    let row = app.queue(queue.clone()).await?.ok_or(Refusal::NotFound(Thing::Queue))?;
     let parts = parts(app, &Query::Queue { queue }).await?;
     Ok(Queue::of(&row, &parts, app, app.now()))
 }
@@ -254,8 +250,4 @@ async fn parts(app: &App, query: &Query) -> Outcome<Vec<Part>> {
         parts.push((name, rows));
     }
     Ok(parts)
-}
-
-fn unknown() -> Problem {
-    Problem::not_found("queue unknown")
 }

@@ -4,13 +4,13 @@ use axum::Json;
 use axum::http::StatusCode;
 use windlass_config::Period;
 use windlass_engine::{
-    JobId, JobRef, Query, Recurrence, Reply, RunEnd, Schedule as Kept, ScheduleCommand, ScheduleRef,
+    JobId, JobRef, Query, Recurrence, Refusal, Reply, RunEnd, Schedule as Kept, ScheduleCommand, ScheduleRef, Thing,
 };
 
 use super::listing::listing;
 use super::push::PushedJob;
 use super::view::{of_one, view};
-use super::words::words;
+use super::words::{line, words};
 use crate::app::{App, Now};
 use crate::name::Name;
 use crate::problem::{Outcome, Problem};
@@ -29,8 +29,8 @@ view! {
         queue: Name = Name(kept.job.queue.clone()),
         /// Its times: a crontab's line, with a time zone in front if there is one, or `@every` and a period.
         when: String = match &kept.recurrence {
-            Recurrence::Cron(cron) => cron.to_string(),
-            Recurrence::Zoned(cron, zone) => format!("CRON_TZ={} {cron}", zone.name()),
+            Recurrence::Cron(cron) => line(cron),
+            Recurrence::Zoned(cron, zone) => format!("CRON_TZ={} {}", zone.name(), line(cron)),
             Recurrence::Every { interval_ms } => format!("@every {}", Period::from_ms(*interval_ms)),
         },
         /// The same in words.
@@ -106,7 +106,7 @@ async fn set_paused(app: &App, id: u64, paused: bool) -> Outcome<Json<Schedule>>
     let Reply::Looked { schedule, .. } = app.ask(Query::Job(JobRef::Id(JobId(id)))).await? else {
         return Err(Problem::unexpected());
     };
-    let schedule = schedule.ok_or_else(|| Problem::not_found("schedule unknown"))?;
+    let schedule = schedule.ok_or(Refusal::NotFound(Thing::Schedule))?;
     Ok(Json(Schedule::of(&schedule, app, app.now())))
 }
 

@@ -24,7 +24,7 @@ macro_rules! view {
     };
 }
 
-/// Handlers of requests about one thing, which the path names. Before each: its method, path, tag and name in the
+/// Handlers of requests about one thing, which the path names, and so do refusals. Before each: its method, path, tag and name in the
 /// description, the status of success with the answer's type, and the statuses of refusals.
 macro_rules! of_one {
     ($(
@@ -39,7 +39,11 @@ macro_rules! of_one {
         $visibility async fn $name(
             $app: crate::app::Shared,
             crate::params::Segments($thing): crate::params::Segments<$Type>,
-        ) -> crate::problem::Outcome<$Answer> $body
+        ) -> crate::problem::Outcome<$Answer> {
+            let named = $thing.to_string();
+            let answer: crate::problem::Outcome<$Answer> = async move $body.await;
+            answer.map_err(|problem| problem.about(&named))
+        }
     )+};
 }
 

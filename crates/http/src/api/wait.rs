@@ -6,7 +6,7 @@ use axum::Json;
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 use utoipa::{IntoParams, ToSchema};
-use windlass_config::Period;
+use windlass_config::{Period, counted};
 use windlass_daemon::client::Readiness;
 use windlass_engine::JobStateKind;
 
@@ -70,7 +70,7 @@ pub(super) async fn wait(app: Shared, Params(until): Params<Until>) -> Outcome<J
             return Ok(Json(Waited { dead }));
         }
         if Instant::now() >= end {
-            return Err(Problem::conflict(format!("{live} jobs are left after {timeout}")));
+            return Err(Problem::conflict(format!("{} left after {timeout}", counted(live, "job"))));
         }
         if app.clients.readiness() == Readiness::Stopping {
             return Err(windlass_engine::Refusal::Unavailable.into());

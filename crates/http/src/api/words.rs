@@ -1,5 +1,6 @@
 //! The times of a schedule in words.
 
+use std::iter;
 use std::ops::RangeInclusive;
 
 use windlass_config::Period;
@@ -21,7 +22,7 @@ pub(super) fn words(when: &Recurrence) -> String {
 }
 
 fn calendar(cron: &Cron, zone: &str) -> String {
-    let (Some(days), Cron { seconds: 1, .. }) = (days(cron), cron) else { return format!("{cron} {zone}") };
+    let (Some(days), Cron { seconds: 1, .. }) = (days(cron), cron) else { return format!("{} {zone}", line(cron)) };
     let [minutes, hours] = [(cron.minutes, 59), (cron.hours.into(), 23)].map(|(bits, last)| set(bits, 0..=last));
     let months = set(cron.months.into(), 1..=12);
     let in_months = (months.len() < 12).then(|| format!(" in {}", listed(&months, |it| name(MONTHS, it - 1))));
@@ -86,18 +87,30 @@ fn step(numbers: &[u32], whole: u32) -> Option<u32> {
 
 /// `1, 5 and 9`; three and more in a row as `1 to 3`.
 fn listed(numbers: &[u32], name: impl Fn(u32) -> String) -> String {
-    let mut runs: Vec<(u32, u32)> = Vec::new();
-    for number in numbers {
-        match runs.last_mut() {
-            Some((_, end)) if *end + 1 == *number => *end = *number,
-            _ => runs.push((*number, *number)),
-        }
-    }
-    let text = |(first, last): (u32, u32)| match last - first {
-        0 | 1 => (first..=last).map(&name).collect(),
-        _ => vec![format!("{} to {}", name(first), name(last))],
+    joined(parts(numbers, " to ", name))
+}
+
+/// Numbers by their names; three and more in a row are the first and the last one.
+fn parts(numbers: &[u32], to: &str, name: impl Fn(u32) -> String) -> Vec<String> {
+    let rows = numbers.chunk_by(|one, next| one + 1 == *next);
+    let part = |row: &[u32]| match row {
+        [first, _, .., last] => vec![format!("{}{to}{}", name(*first), name(*last))],
+        few => few.iter().map(|number| name(*number)).collect(),
     };
-    joined(runs.into_iter().flat_map(text).collect())
+    rows.flat_map(part).collect()
+}
+
+/// A crontab's line with steps and ranges in place of long lists: `*/5 9-17 * * *`.
+pub(super) fn line(cron: &Cron) -> String {
+    let text = cron.to_string();
+    let wholes = [60, 60, 24].into_iter().skip(usize::from(cron.seconds == 1)).map(Some).chain(iter::repeat(None));
+    let short = |(field, whole): (&str, Option<u32>)| {
+        let numbers: Result<Vec<u32>, _> = field.split(',').map(str::parse).collect();
+        let Ok(numbers) = numbers else { return field.to_owned() };
+        let step = whole.and_then(|whole| step(&numbers, whole));
+        step.map_or_else(|| parts(&numbers, "-", |it| it.to_string()).join(","), |step| format!("*/{step}"))
+    };
+    text.split(' ').zip(wholes).map(short).collect::<Vec<_>>().join(" ")
 }
 
 fn joined(mut parts: Vec<String>) -> String {
@@ -142,10 +155,20 @@ mod tests {
             (Cron { either_day: true, weekdays: weekdays(&[5]), ..at(0, 1) }, "every day at 01:00 UTC"),
             (Cron { minutes: every(10), hours: office, ..Cron::ALWAYS }, "every 10 minutes in the hours 9 to 17, UTC"),
             (Cron { minutes: every(1), weekdays: workdays, ..Cron::ALWAYS }, "every minute on Monday to Friday, UTC"),
-            (Cron { seconds: every(15), ..Cron::ALWAYS }, "0,15,30,45 * * * * * UTC"),
+            (Cron { seconds: every(15), ..Cron::ALWAYS }, "*/15 * * * * * UTC"),
         ];
         for (cron, expected) in table {
             assert_eq!(words(&Recurrence::Cron(cron)), expected, "{cron}");
+        }
+        let lines = [
+            (Cron { minutes: every(5), ..Cron::ALWAYS }, "*/5 * * * *"),
+            (Cron { minutes: 1 << 3 | 1 << 4 | 1 << 9, hours: office, ..Cron::ALWAYS }, "3,4,9 9-17 * * *"),
+            (Cron { weekdays: workdays, ..at(30, 9) }, "30 9 * * 1-5"),
+            (Cron { weekdays: 1 << (7 + 5), ..at(0, 8) }, "0 8 * * 5#2"),
+            (Cron { seconds: every(15), ..Cron::ALWAYS }, "*/15 * * * * *"),
+        ];
+        for (cron, expected) in lines {
+            assert_eq!(line(&cron), expected);
         }
         assert_eq!(words(&Recurrence::Every { interval_ms: 90_000 }), "every 1m30s");
     }

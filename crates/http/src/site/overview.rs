@@ -57,13 +57,10 @@ const DONE: [Series<Point>; 5] = [
 ];
 const FLOW: [Series<Point>; 2] = [("pushed", |it: &Point| it.pushed), ("failed", |it| it.failed)];
 const BACKLOG: [Series<Point>; 2] = [("ready", |it: &Point| it.ready), ("in hand", |it| it.leased)];
-const WAITED: [Series<Point>; 3] = [
-    ("half", |it: &Point| part(&it.waited, 0)),
-    ("95 %", |it| part(&it.waited, 1)),
-    ("99 %", |it| part(&it.waited, 2)),
-];
+const WAITED: [Series<Point>; 3] =
+    [("p50", |it: &Point| part(&it.waited, 0)), ("p95", |it| part(&it.waited, 1)), ("p99", |it| part(&it.waited, 2))];
 const RAN: [Series<Point>; 3] =
-    [("half", |it: &Point| part(&it.ran, 0)), ("95 %", |it| part(&it.ran, 1)), ("99 %", |it| part(&it.ran, 2))];
+    [("p50", |it: &Point| part(&it.ran, 0)), ("p95", |it| part(&it.ran, 1)), ("p99", |it| part(&it.ran, 2))];
 const COUNTS: [Series<Day>; 4] = [
     ("pushed", |it: &Day| real(it.count("pushed"))),
     ("done", |it| real(it.count("succeeded"))),

@@ -89,7 +89,7 @@ impl Plot {
             let back = path(it.bottoms.iter().enumerate().rev().map(|(index, value)| place(index, *value)));
             let area = look.stacked.then(|| format!("{points}{back}"));
             // What is bad is red on every plot.
-            let colour = if matches!(*name, "failed" | "dead" | "99 %") { RED } else { index + 1 };
+            let colour = if matches!(*name, "failed" | "dead" | "p99") { RED } else { index + 1 };
             let now = (look.show)(it.values.first().copied().unwrap_or_default());
             Line { name, colour, now, points, area }
         });

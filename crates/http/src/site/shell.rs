@@ -11,7 +11,7 @@ use axum::http::request::Parts;
 use axum::http::{Extensions, HeaderValue, header};
 use axum::middleware::Next;
 use axum::response::{Html, IntoResponse, Response};
-
+use windlass_config::{counted, grouped};
 use windlass_engine::{JobStateKind, Stats};
 
 use crate::access::Visitor;
@@ -102,15 +102,13 @@ impl Shell {
     /// A whole number with separators.
     #[expect(clippy::unused_self, reason = "templates reach functions through what they show")]
     pub(super) fn number<N: fmt::Display>(&self, number: &N) -> String {
-        let digits = number.to_string();
-        let mut text = String::new();
-        for (index, digit) in digits.chars().enumerate() {
-            if index > 0 && (digits.len() - index).is_multiple_of(3) {
-                text.push(',');
-            }
-            text.push(digit);
-        }
-        text
+        grouped(number)
+    }
+
+    /// How many there are of a thing.
+    #[expect(clippy::unused_self, reason = "templates reach functions through what they show")]
+    pub(super) fn counted<N: Copy + Into<u64>>(&self, count: &N, thing: &str) -> String {
+        counted((*count).into(), thing)
     }
 }
 

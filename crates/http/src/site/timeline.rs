@@ -24,7 +24,11 @@ impl Moment {
             Some(_) => "its lease ends, if nothing happens",
             None => "it leaves this state by itself",
         };
-        let ready = if history.is_empty() { "ready, or created" } else { "ready again" };
+        let ready = match (job.state, history.is_empty()) {
+            ("scheduled", _) => "created",
+            (_, true) => "ready",
+            (_, false) => "ready again",
+        };
         // The history has most failures: it may be full, and daemons of before had none.
         let is_missing = |at: &&String| !history.iter().any(|attempt| attempt.ended_at.as_ref() == Some(at));
         let others = [

@@ -59,7 +59,7 @@ pub struct EventmqRedis {
     dry_run: bool,
 }
 
-const WORDS: Words = Words::new("schedule", "schedules", "", "");
+const WORDS: Words = Words::new("schedule", "", "");
 impl EventmqRedis {
     pub(super) fn run(&self) -> Result<(), Failure> {
         let mut redis = Redis::connect(&self.address)?;

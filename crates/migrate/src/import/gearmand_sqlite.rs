@@ -17,7 +17,6 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::intake::{Importer, Line, Outcome, Source};
-use crate::unusable::unusable;
 use bytes::Bytes;
 use clap::Args;
 use rusqlite::types::ValueRef;
@@ -93,8 +92,7 @@ impl GearmandSqlite {
     }
 }
 
-pub(super) const WORDS: Words =
-    Words::new("row", "rows", "queued already, with the same function and unique id", "rows");
+pub(super) const WORDS: Words = Words::new("row", "queued already, with the same function and unique id", "rows");
 /// Of the jobs that an import took.
 #[derive(Debug, Default)]
 pub(super) struct Counts {
@@ -178,13 +176,15 @@ pub(super) struct Queue {
 
 impl Queue {
     fn open(file: &Path, table: &str) -> Result<Self, Failure> {
-        let none = || unusable(file, format_args!("there is no table {} in it; --table names another", quoted(table)));
+        let none = || {
+            Failure::unusable(file, format_args!("there is no table {} in it; --table names another", quoted(table)))
+        };
         Self::find(file, table)?.ok_or_else(none)
     }
 
     /// `None` if there is no such table.
     pub(super) fn find(file: &Path, table: &str) -> Result<Option<Self>, Failure> {
-        let refuse = |why: &dyn std::fmt::Display| unusable(file, why);
+        let refuse = |why: &dyn std::fmt::Display| Failure::unusable(file, why);
         // SQLite would create a missing file, or report only that it cannot open it.
         let about = fs::File::open(file).and_then(|file| file.metadata()).map_err(|why| refuse(&why))?;
         if about.is_dir() {
@@ -217,7 +217,7 @@ impl Queue {
 
     /// Visits every row, in the order in which gearmand took the jobs.
     pub(super) fn each(&self, each: &mut dyn FnMut(Row) -> Result<(), Failure>) -> Result<(), Failure> {
-        let refuse = |why: rusqlite::Error| unusable(&self.file, why);
+        let refuse = |why: rusqlite::Error| Failure::unusable(&self.file, why);
         let mut statement = self.connection.prepare(&self.select).map_err(refuse)?;
         let mut rows = statement.query([]).map_err(refuse)?;
         while let Some(row) = rows.next().map_err(refuse)? {
@@ -328,7 +328,7 @@ pub(super) fn wait_for(file: &Path, timeout: Duration) -> Result<(), Failure> {
     while let Some(pid) = lasting(|| holder(file)) {
         if since.elapsed() >= timeout {
             let reason = format_args!("process {pid} has it open: stop gearmand first, or its jobs run twice");
-            return Err(unusable(file, reason));
+            return Err(Failure::unusable(file, reason));
         }
         thread::sleep(LOOK_EVERY);
     }

@@ -11,13 +11,13 @@ use std::sync::Arc;
 use crate::intake::{Completeness, Line, Outcome, Ranks, Restorer, Source, Survey};
 use clap::Args;
 use sha2::{Digest, Sha256};
+use windlass_config::counted_all;
 use windlass_daemon::Failure;
 use windlass_session::protocol::Protocol;
 
 use super::options::{Configure, Options, configured};
 use super::report::{Report, Words};
 use crate::configured::Configured;
-use crate::unusable::unusable;
 use windlass_operate::Settings;
 
 const HELP: &str = "\
@@ -79,14 +79,14 @@ pub struct Jsonl {
     settings: Settings,
 }
 
-const WORDS: Words = Words::new("line", "lines", "here already, kept as they are", "file");
+const WORDS: Words = Words::new("line", "here already, kept as they are", "file");
 impl Jsonl {
     pub(super) fn run(&self, configure: Configure<'_>) -> Result<(), Failure> {
         let config = configured(configure, &self.settings)?;
         let mut lines = Lines::open(&self.lines, &config)?;
         let Surveyed { digest, ranks, completeness } = lines.survey()?;
         if let (Completeness::Broken(why), false) = (&completeness, self.incomplete) {
-            return Err(unusable(&self.lines, format!("{why}; --incomplete imports what is there")));
+            return Err(Failure::unusable(&self.lines, format!("{why}; --incomplete imports what is there")));
         }
         let source = Source { kind: "jsonl", digest };
         let is_whole = matches!(completeness, Completeness::Whole(_));
@@ -117,7 +117,7 @@ impl Jsonl {
     fn restore(&self, lines: &mut Lines, mut restorer: Restorer) -> Result<(), Failure> {
         let (mut report, mut counts) = (Report::to_stdout(&WORDS, false), [0; 4]);
         lines.each(&mut |number, _, line| {
-            let wrong = |why: &str| unusable(&self.lines, format!("line {number}: {why}"));
+            let wrong = |why: &str| Failure::unusable(&self.lines, format!("line {number}: {why}"));
             let line = line.map_err(|why| wrong(&why))?;
             report.items += 1;
             count(&mut counts, kind(&line));
@@ -143,8 +143,10 @@ fn count(counts: &mut [u64; 4], kind: Option<usize>) {
     kind.and_then(|kind| counts.get_mut(kind)).into_iter().for_each(|count| *count += 1);
 }
 
-fn sum([jobs, schedules, batches, queues]: [u64; 4], verb: &str) -> String {
-    format!("{jobs} jobs, {schedules} schedules, {batches} batches and {queues} queues {verb}")
+fn sum(counts: [u64; 4], verb: &str) -> String {
+    let things = counts.into_iter().zip(["job", "schedule", "batch", "queue"]).filter(|(count, _)| *count > 0);
+    let things = Some(counted_all(things)).filter(|things| !things.is_empty());
+    format!("{} {verb}", things.as_deref().unwrap_or("nothing"))
 }
 
 // ---- reading ---------------------------------------------------------------------------------------------------------
@@ -175,7 +177,7 @@ type See<'a> = dyn FnMut(u64, &[u8], Read) -> Result<(), Failure> + 'a;
 
 impl Lines {
     fn open(path: &Path, config: &Configured) -> Result<Self, Failure> {
-        let refuse = |why: io::Error| unusable(path, why);
+        let refuse = |why: io::Error| Failure::unusable(path, why);
         let file = if path == Path::new("-") {
             // The input is read twice.
             let mut file = tempfile::tempfile().map_err(refuse)?;
@@ -184,7 +186,7 @@ impl Lines {
         } else {
             let file = File::open(path).map_err(refuse)?;
             if file.metadata().map_err(refuse)?.is_dir() {
-                return Err(unusable(path, "this is a directory"));
+                return Err(Failure::unusable(path, "this is a directory"));
             }
             file
         };
@@ -213,7 +215,7 @@ impl Lines {
                     if unreadable > UNREADABLE_MAX || (readable == 0 && unreadable > 9) {
                         let why =
                             format!("line {number}: {why}: this and {} more lines are not an export", unreadable - 1);
-                        return Err(unusable(&path, why));
+                        return Err(Failure::unusable(&path, why));
                     }
                 }
             }
@@ -225,7 +227,7 @@ impl Lines {
     /// Visits every line that is not blank, from the beginning. One that is too long has no bytes.
     fn each(&mut self, each: &mut See<'_>) -> Result<(), Failure> {
         let Self { path, from, longest, protocols } = self;
-        let refuse = |why: io::Error| unusable(path, why);
+        let refuse = |why: io::Error| Failure::unusable(path, why);
         from.rewind().map_err(refuse)?;
         let mut line = Vec::new();
         for number in 1.. {

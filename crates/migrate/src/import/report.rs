@@ -6,6 +6,7 @@ use std::io::{self, Write as _};
 use std::thread;
 use std::time::Duration;
 
+use windlass_config::counted;
 use windlass_daemon::Failure;
 use windlass_engine::Refusal;
 
@@ -14,12 +15,8 @@ use crate::intake::{Adopted, Importer, Line, Outcome};
 /// How a source names its items.
 #[derive(Debug)]
 pub(super) struct Words {
-    /// One item that is left.
+    /// One item.
     pub(super) one: &'static str,
-    /// Several of them.
-    pub(super) several: &'static str,
-    /// All items.
-    pub(super) all: &'static str,
     /// Behind the number of items that the data directory had already.
     pub(super) known: &'static str,
     /// What is the same as in an earlier import.
@@ -29,8 +26,8 @@ pub(super) struct Words {
 }
 
 impl Words {
-    pub(super) const fn new(one: &'static str, all: &'static str, known: &'static str, of: &'static str) -> Self {
-        Self { one, several: all, all, known, of, reason: |why| why.to_string() }
+    pub(super) const fn new(one: &'static str, known: &'static str, of: &'static str) -> Self {
+        Self { one, known, of, reason: |why| why.to_string() }
     }
 }
 
@@ -40,7 +37,7 @@ type Out = Box<dyn FnMut(&str) -> io::Result<()>>;
 /// The items of a source, counted.
 pub(super) struct Report {
     words: &'static Words,
-    /// "taken", or "would be taken" in a dry run.
+    /// "imported", or "would be imported" in a dry run.
     pub(super) taken_word: &'static str,
     out: Out,
     /// Items looked at.
@@ -57,7 +54,7 @@ pub(super) struct Report {
 
 impl Report {
     pub(super) fn new(words: &'static Words, dry_run: bool, out: Out) -> Self {
-        let taken_word = if dry_run { "would be taken" } else { "taken" };
+        let taken_word = if dry_run { "would be imported" } else { "imported" };
         Self { words, taken_word, out, items: 0, taken: 0, known: 0, before: 0, left: 0 }
     }
 
@@ -102,7 +99,7 @@ impl Report {
             Ok(line) => {
                 let Adopted { outcome, without } = importer.take_line(place, line)?;
                 if let Some(what) = without {
-                    self.print(&format_args!("{name} taken without {what}"))?;
+                    self.print(&format_args!("{name} imported without {what}"))?;
                 }
                 match outcome {
                     Outcome::Taken => self.taken += 1,
@@ -119,24 +116,23 @@ impl Report {
     /// Prints the counts: the source's own lines, the sum, and the items that were not imported now.
     pub(super) fn write(&mut self, parts: impl IntoIterator<Item = String>, sum: &str) -> Result<(), Failure> {
         let parts: String = parts.into_iter().collect();
-        let Self { words: Words { all, known: here, of, .. }, items, known, before, .. } = self;
-        let mut text = format!("{parts}{items} {all}: {sum}");
+        let Self { words: Words { one, known: here, of, .. }, items, known, before, .. } = self;
+        let mut text = format!("{parts}{}: {sum}", counted(*items, one));
         if *known > 0 {
             text += &format!("\n{known} {here}");
         }
         if *before > 0 {
-            text += &format!("\n{before} taken by an earlier import of the same {of}; --again takes them once more");
+            text += &format!("\n{before} imported earlier from the same {of}; --again imports them once more");
         }
         self.print(&text)
     }
 
     /// The result that determines the exit code: nothing is left, or something is.
     pub(super) fn outcome(&self) -> Result<(), Failure> {
-        let Words { one, several, .. } = self.words;
-        match self.left {
-            0 => Ok(()),
-            1 => Err(Failure::Incomplete(format!("1 {one} is left; fix the reason and import again"))),
-            left => Err(Failure::Incomplete(format!("{left} {several} are left; fix the reasons and import again"))),
+        match (self.left, counted(self.left, self.words.one)) {
+            (0, _) => Ok(()),
+            (1, one) => Err(Failure::Incomplete(format!("{one} is left; fix the reason and import again"))),
+            (_, many) => Err(Failure::Incomplete(format!("{many} are left; fix the reasons and import again"))),
         }
     }
 }

@@ -52,7 +52,7 @@ pub struct SpiderqSnapshot {
     settings: Settings,
 }
 
-const WORDS: Words = Words::new("entry", "entries", "there already, kept as they are", "file");
+const WORDS: Words = Words::new("entry", "there already, kept as they are", "file");
 impl SpiderqSnapshot {
     pub(super) fn run(&self, configure: Configure<'_>) -> Result<(), Failure> {
         let config = configured(configure, &self.settings)?;

@@ -6,8 +6,10 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
+use windlass_config::counted;
 use windlass_daemon::Failure;
 use windlass_daemon::progress::Counter;
+use windlass_operate::printable;
 
 use super::link::Trouble;
 use super::place::Place;
@@ -84,7 +86,7 @@ impl Tally {
 
     /// Stops with this error, if it is the first one.
     pub(super) fn fail(&self, why: String) {
-        self.fatal.borrow_mut().get_or_insert_with(|| harmless(&why));
+        self.fatal.borrow_mut().get_or_insert_with(|| printable(&why));
         self.stop();
     }
 
@@ -164,7 +166,7 @@ impl Tally {
     }
 
     fn write(&self, text: &str) {
-        let text = harmless(text);
+        let text = printable(text);
         // Standard error may be closed; the counts and the exit code still report the outcome.
         self.counter.suspended(|| drop(writeln!(io::stderr(), "windlass: {text}")));
     }
@@ -176,7 +178,7 @@ impl Tally {
             self.pause(REPORT_EVERY).await;
             let moved = self.moved.get();
             if !self.counter.is_shown() && moved != shown && !self.is_stopping() {
-                self.write(&format!("{moved} jobs moved"));
+                self.write(&format!("{} moved", counted(moved, "job")));
                 shown = moved;
             }
         }
@@ -191,20 +193,15 @@ impl Tally {
             0 => String::new(),
             known => format!("; {known} were here already"),
         };
-        self.write(&format!("{} jobs moved from {from}{known}", moved.get()));
+        self.write(&format!("{} moved from {from}{known}", counted(moved.get(), "job")));
         if let Some(why) = self.fatal.borrow_mut().take() {
             return Err(Failure::Runtime(why));
         }
         match left.get() {
             0 => Ok(()),
-            left => Err(Failure::Incomplete(format!("{left} jobs were left with {from}"))),
+            left => Err(Failure::Incomplete(format!("{} left with {from}", counted(left, "job")))),
         }
     }
-}
-
-/// A text that may be a peer's, and must not control a terminal.
-fn harmless(text: &str) -> String {
-    text.chars().map(|it| if it.is_control() { char::REPLACEMENT_CHARACTER } else { it }).collect()
 }
 
 #[cfg(test)]

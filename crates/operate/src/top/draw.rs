@@ -8,7 +8,7 @@ use ratatui::widgets::{Paragraph, Row, Sparkline, Table, TableState};
 use serde_json::Value;
 
 use super::view::{Tab, View};
-use crate::show::{self, Column, GAP, QUEUES, WORKERS, at, number, size, text};
+use crate::show::{self, Column, GAP, QUEUES, WORKERS, at, many, size, text};
 
 /// Draws everything.
 pub(super) fn draw(view: &View, frame: &mut Frame<'_>) {
@@ -31,10 +31,10 @@ fn draw_head(view: &View, frame: &mut Frame<'_>, area: Rect) {
     let first = Line::from_iter([
         bold(format!("windlass {}", of("/version"))),
         Span::raw(format!(
-            "  {}  {} connections, {} named workers, {} of jobs",
+            "  {}  {}, {}, {} of jobs",
             of("/state"),
-            number(at(status, "/connections")),
-            number(at(status, "/workers")),
+            many(at(status, "/connections"), "connection"),
+            many(at(status, "/workers"), "named worker"),
             size(at(status, "/bytes").as_u64().unwrap_or_default())
         )),
     ]);
@@ -121,7 +121,7 @@ mod tests {
         view.update(seen(begun, 0, 100, [1, 2, 3]));
         view.update(seen(begun, 1, 150, [1, 2, 14]));
         let screen = screen(&view, 110);
-        assert_eq!(screen[0], "windlass 1.0  ready  3 connections, 1 named workers, 77 bytes of jobs");
+        assert_eq!(screen[0], "windlass 1.0  ready  3 connections, 1 named worker, 77 bytes of jobs");
         assert_eq!(screen[1], "jobs   6 ready");
         assert!(screen[2].starts_with("rates  pushed 100/s  taken 50/s  succeeded 50/s  failed 0/s  "), "{screen:?}");
         assert!(screen[4].starts_with("QUEUE  READY  CHANGE  LEASED"), "{screen:?}");

@@ -81,8 +81,6 @@ pub struct FaktoryRedis {
 }
 
 const WORDS: Words = Words {
-    one: "of them",
-    several: "of them",
     reason: |why| {
         if why == Refusal::NotFound(Thing::Batch) {
             "it is in a batch that does not exist here; --without-batches imports it without its batch".to_owned()
@@ -90,7 +88,7 @@ const WORDS: Words = Words {
             why.to_string()
         }
     },
-    ..Words::new("job", "jobs", "here already, with the same jid", "jobs")
+    ..Words::new("job", "here already, with the same jid", "jobs")
 };
 
 /// How many bytes are shown of a job without a name.
@@ -166,15 +164,15 @@ fn survey(report: &mut Report, layout: &Layout) -> Result<(), Failure> {
         report.leave(&format_args!("key \"{}\" left: it {is}", key.escape_ascii()))?;
     }
     if layout.counters {
-        report.print(&"not taken: Faktory's counters of jobs processed and failed; they begin anew")?;
+        report.print(&"not imported: Faktory's counters of jobs processed and failed; they begin anew")?;
     }
     for key in &layout.others {
         let key = key.escape_ascii();
-        report.print(&format_args!("not taken: key \"{key}\", which does not hold jobs of a Faktory"))?;
+        report.print(&format_args!("not imported: key \"{key}\", which does not hold jobs of a Faktory"))?;
     }
     match layout.more_others {
         0 => Ok(()),
-        more => report.print(&format_args!("not taken: {more} more such keys")),
+        more => report.print(&format_args!("not imported: {more} more such keys")),
     }
 }
 
