@@ -240,9 +240,7 @@ mod tests {
     fn the_outcome_names_what_is_left_and_what_failed() {
         let left = tally(None);
         left.leave("job", "because");
-        assert!(
-            matches!(left.outcome(), Err(Failure::Incomplete(text)) if text == "1 jobs were left with gearman://h:1")
-        );
+        assert!(matches!(left.outcome(), Err(Failure::Incomplete(text)) if text == "1 job left with gearman://h:1"));
         left.fail("first \u{1b}".to_owned());
         left.fail("second".to_owned());
         assert!(left.is_stopping());
