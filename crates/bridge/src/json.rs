@@ -53,6 +53,38 @@ pub fn text(value: &RawValue) -> Option<Cow<'_, str>> {
     serde_json::from_str(value.get()).ok().map(|Text(text)| text)
 }
 
+/// The value at a JSON pointer (RFC 6901).
+pub fn at<'a>(value: &'a RawValue, pointer: &str) -> Option<&'a RawValue> {
+    let mut at = value;
+    for token in pointer.split('/').skip(1) {
+        let token = token.replace("~1", "/").replace("~0", "~");
+        let mut found = None;
+        if is_list(at) {
+            let items: Vec<&RawValue> = serde_json::from_str(at.get()).ok()?;
+            found = items.get(token.parse::<usize>().ok()?).copied();
+        } else {
+            members(at, |name, value| {
+                found = if name == token { Some(value) } else { found };
+                Ok(())
+            })
+            .ok()?;
+        }
+        at = found?;
+    }
+    Some(at)
+}
+
+/// What stands at a JSON pointer in a text, as a key: the content of a string, or a number or a truth value as written.
+#[must_use]
+pub fn key(body: &[u8], pointer: &str) -> Option<Vec<u8>> {
+    let found = at(value(body)?, pointer)?;
+    match found.get().as_bytes().first()? {
+        b'"' => Some(text(found)?.into_owned().into_bytes()),
+        b'{' | b'[' | b'n' => None,
+        _ => Some(found.get().into()),
+    }
+}
+
 /// Whether a value is a list.
 pub fn is_list(value: &RawValue) -> bool {
     value.get().starts_with('[')

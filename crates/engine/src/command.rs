@@ -12,8 +12,8 @@ use crate::ids::{ClientId, JobId, Priority, Protocol, Timestamp};
 use crate::jobs::Failure;
 use crate::query::Query;
 use crate::queues::Bridge;
-use crate::queues::QueueRules;
 use crate::queues::Throttle;
+use crate::queues::{Policies, QueueRules};
 use crate::request::{
     ClientInfo, Cursor, Filter, JobRef, Mutation, NewJob, Note, Proof, QueueKind, RepayTo, Select, Subscription, Take,
     WorkerState,
@@ -293,6 +293,10 @@ pub enum QueueCommand {
         /// All rules of the queue: they replace the previous ones.
         rules: QueueRules,
     },
+    /// Set which jobs of which queues may start when; replaces the previous setting. Not journalled. Scans all queues, and
+    /// all jobs if the policy of a queue with jobs changes. Then [`BulkCommand::ReadKeys`] reads the keys of these jobs;
+    /// until then they have none. Answer: `Done`.
+    Policies(Box<Policies>),
 }
 
 /// A schedule, which pushes a job again and again, is set or removed.
@@ -360,6 +364,14 @@ pub enum BulkCommand {
         /// Where the previous round ended.
         after: Cursor,
         /// The most jobs, batches or queues to process in this round.
+        limit: u32,
+    },
+    /// Read the keys of jobs that have none, in queues whose policies treat jobs by key. Answer: `Mutated`, with where to
+    /// continue.
+    ReadKeys {
+        /// Where the previous round ended.
+        after: Cursor,
+        /// The most jobs to look at in this round.
         limit: u32,
     },
 }

@@ -58,6 +58,7 @@ mod on_dead;
 mod outcome;
 mod query;
 mod queues;
+mod reason;
 mod refusal;
 mod request;
 mod residency;
@@ -88,7 +89,10 @@ pub use meta::EngineMeta;
 pub use on_dead::OnDead;
 pub use outcome::*;
 pub use query::*;
-pub use queues::{Bridge, Codec, Histogram, Queue, QueueFigures, QueueImage, QueueRules, Throttle, matches};
+pub use queues::{
+    Bridge, Codec, Histogram, Hold, KeySource, Policies, Policy, Queue, QueueFigures, QueueImage, QueueRules, Rate,
+    Throttle, matches,
+};
 pub use refusal::{Capacity, Refusal, Thing};
 pub use request::*;
 pub use rights::{Right, Rights};

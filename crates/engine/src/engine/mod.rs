@@ -24,6 +24,7 @@ mod list;
 mod memory;
 mod part;
 mod place;
+mod policies;
 mod push;
 mod queues;
 mod recall;

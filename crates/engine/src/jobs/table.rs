@@ -353,7 +353,7 @@ impl Jobs {
                 let keyed = self.slot(id).and_then(|slot| Some((slot, self.at(slot)?)));
                 keyed.is_some_and(|(slot, job)| job.key_limit() == at && self.holds_key(slot, job))
             }
-            Timer::Wait(_) | Timer::Beat(_) | Timer::Slots(_) => false,
+            Timer::Wait(_) | Timer::Beat(_) | Timer::Slots(_) | Timer::Gate(_) => false,
         }
     }
 

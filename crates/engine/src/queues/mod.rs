@@ -2,7 +2,8 @@
 //! and the clients that wait at them.
 //!
 //! Reading order: `queue` (the data) · `ready` (the order of ready jobs) · `audience`, `bridge` (which clients see
-//! which jobs) · `consumers`, `unclaimed` (which clients wait where) · `throttle`, `rules`, `figures` · `names` (room for
+//! which jobs) · `consumers`, `unclaimed` (which clients wait where) · `throttle`, `rules`, `figures` · `policy`, `policies` (which
+//! ready job may start now) · `names` (room for
 //! names) · `table` (the owner).
 
 mod audience;
@@ -10,6 +11,8 @@ mod bridge;
 mod consumers;
 mod figures;
 mod names;
+mod policies;
+mod policy;
 mod queue;
 mod ready;
 mod rules;
@@ -21,6 +24,8 @@ pub(crate) use audience::View;
 pub use bridge::{Bridge, matches};
 pub(crate) use consumers::{Consumers, WaitKey, WaitsAs};
 pub use figures::{Histogram, QueueFigures};
+pub(crate) use policy::Facts;
+pub use policy::{Hold, KeyRow, KeySource, Policies, Policy, PolicyRow, Rate};
 pub use queue::{Queue, QueueImage};
 pub(crate) use ready::SortKey;
 pub use rules::{Codec, QueueRules};

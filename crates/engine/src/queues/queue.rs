@@ -7,6 +7,7 @@ use bytes::Bytes;
 use super::audience::{Class, View};
 use super::consumers::{AllConsumers, Consumers};
 use super::figures::QueueFigures;
+use super::policy::Gate;
 use super::ready::{ReadyQueue, SortKey};
 use super::rules::QueueRules;
 use super::throttle::{Slots, Throttle, Whose};
@@ -135,6 +136,8 @@ pub struct Queue {
     states: Vec<(Protocol, States)>,
     /// Present if the queue is throttled.
     pub(super) slots: Option<Box<Slots>>,
+    /// Present if the queue has a policy.
+    pub(super) gate: Option<Box<Gate>>,
     /// The consumers of its jobs.
     pub(super) consumers: AllConsumers,
     /// Its sort keys among the unclaimed jobs of watched protocols, in order.
@@ -156,6 +159,7 @@ impl Queue {
             used: 0,
             journalled: false,
             slots: image.throttle.map(|throttle| Box::new(Slots::new(image.id, throttle))),
+            gate: None,
             image,
             states: Vec::new(),
             consumers: AllConsumers::default(),
@@ -242,7 +246,10 @@ impl Queue {
 
     /// Whether only its name keeps it alive.
     pub(super) fn is_idle(&self) -> bool {
-        self.total() == 0 && !self.image.is_special() && !self.consumers.iter().any(Consumers::are_there)
+        self.total() == 0
+            && !self.image.is_special()
+            && !self.consumers.iter().any(Consumers::are_there)
+            && self.gate.as_deref().is_none_or(|gate| gate.timer_at() == Timestamp::NEVER)
     }
 
     // ---- ready jobs ------------------------------------------------------------------------------------------------
@@ -263,13 +270,17 @@ impl Queue {
 
     /// The next job that a client of this protocol may be handed.
     pub(crate) fn first_of(&self, own: Option<Protocol>) -> Option<(SortKey, Slot)> {
-        self.ready.first_of(self.open_view(own))
+        let view = self.open_view(own);
+        let by_key = self.gate.as_deref().and_then(|gate| gate.first_of(view));
+        by_key.unwrap_or_else(|| self.ready.first_of(view))
     }
 
     /// The first job of each class that may be handed out.
     pub(super) fn firsts(&self) -> impl Iterator<Item = (Class, SortKey, Slot)> {
         let open = self.open_view(None);
-        self.ready.firsts().filter(move |(class, ..)| open.includes(*class))
+        let by_key = self.gate.as_deref().and_then(Gate::firsts);
+        let plain = by_key.is_none().then(|| self.ready.firsts());
+        by_key.into_iter().flatten().chain(plain.into_iter().flatten()).filter(move |(class, ..)| open.includes(*class))
     }
 
     /// Whether a client that sees these jobs has registered for the queue.
@@ -284,9 +295,10 @@ impl Queue {
         self.jobs(JobStateKind::Ready) > 0 && self.is_open() && self.free_slots() > 0
     }
 
-    /// Whether any of its ready jobs is not paused.
+    /// Whether any of its ready jobs is not paused, and its key holds none back.
     fn is_open(&self) -> bool {
-        self.image.paused.is_empty() || self.firsts().next().is_some()
+        let all_open = self.image.paused.is_empty() && self.gate.as_deref().is_none_or(|gate| !gate.has_keys());
+        all_open || self.firsts().next().is_some()
     }
 
     /// The job that a client of this protocol gets next, for this worker.
@@ -301,9 +313,10 @@ impl Queue {
         self.slots.as_deref().map_or(0, Slots::len)
     }
 
-    /// How many more leases it has slots for.
+    /// How many more leases it has slots and tokens for.
     fn free_slots(&self) -> u32 {
-        self.slots.as_deref().map_or(u32::MAX, Slots::free)
+        let tokens = self.gate.as_deref().map_or(u32::MAX, Gate::free);
+        self.slots.as_deref().map_or(u32::MAX, Slots::free).min(tokens)
     }
 
     /// The jobs whose leases hold slots, those leased first before others.
@@ -340,7 +353,9 @@ impl Queue {
         let beside =
             |other: &&Consumers| self.bridged || own.is_none() || other.protocol().is_none() || other.protocol() == own;
         let woken: u32 = self.consumers.iter().filter(beside).map(Consumers::woken).sum();
-        self.free_slots() > self.consumers.woken() && self.ready.len_of(self.open_view(own)) > woken
+        let view = self.open_view(own);
+        let startable = || self.gate.as_deref().and_then(|gate| gate.len_of(view));
+        self.free_slots() > self.consumers.woken() && startable().unwrap_or_else(|| self.ready.len_of(view)) > woken
     }
 
     /// The ready jobs in this scope.

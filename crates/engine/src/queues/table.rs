@@ -3,6 +3,7 @@
 //! Not here: what a job's change of state means to others, and which client is served when work arrives.
 
 use std::collections::{BTreeSet, VecDeque};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use foldhash::fast::FixedState;
@@ -13,16 +14,17 @@ use super::bridge::Bridge;
 use super::consumers::{Consumers, WaitKey, WaitsAs};
 use super::figures::QueueFigures;
 use super::names::Uses;
+use super::policy::{Gate, InForce, KeyNumber, NO_KEY};
 use super::queue::{Queue, QueueImage};
 use super::ready::SortKey;
 use super::throttle::Slots;
 use super::unclaimed::Unclaimed;
 use crate::change::Change;
 use crate::ids::{ClientId, Priority, Protocol, Protocols, QueueId, Timestamp};
-use crate::jobs::{Job, JobState, JobStateKind, Jobs, Slot};
+use crate::jobs::{Job, JobState, JobStateKind, Jobs, Numbered, Slot};
 use crate::refusal::{Capacity, Refusal};
 use crate::request::QueueKind;
-use crate::timers::Timers;
+use crate::timers::{Timer, Timers};
 
 /// The shortest interval between two notices about a queue.
 const NOTICE_PAUSE_MS: u64 = 60_000;
@@ -40,8 +42,11 @@ pub(crate) struct Queues {
     births: u64,
     bridge: Bridge,
     pub(super) unclaimed: Unclaimed,
-    /// Throttled queues with newly free slots, to serve at the end of the visit.
-    freed: VecDeque<QueueId>,
+    pub(super) policies: InForce,
+    /// The keys of jobs in queues with a policy that treats jobs by key. A job that is not here has none.
+    pub(super) job_keys: Numbered<KeyNumber>,
+    /// Queues with newly free slots, or jobs that may start now, to serve at the end of the visit.
+    pub(super) freed: VecDeque<QueueId>,
     /// Removed queues whose removal is not yet in the context's changes.
     dropped: Vec<QueueId>,
     pub(super) uses: Uses,
@@ -58,6 +63,8 @@ impl Queues {
             births: 0,
             bridge: Bridge::default(),
             unclaimed: Unclaimed::default(),
+            policies: InForce::default(),
+            job_keys: Numbered::new(NO_KEY),
             freed: VecDeque::new(),
             dropped: Vec::new(),
             uses: Uses::default(),
@@ -108,7 +115,7 @@ impl Queues {
     }
 
     /// Whether all protocols share a queue with this image. `cycle` queues are never shared.
-    fn bridges(&self, image: &QueueImage) -> bool {
+    pub(super) fn bridges(&self, image: &QueueImage) -> bool {
         image.kind == QueueKind::Work && self.bridge.includes(&image.name)
     }
 
@@ -155,8 +162,10 @@ impl Queues {
         }
         self.by_name.insert(image.name.clone(), image.id);
         let (id, bridged) = (image.id, self.bridges(&image));
+        let policy = self.policies.of(&image.name);
+        let gate = policy.map(|policy| Box::new(Gate::new((id, image.kind), Arc::clone(policy), bridged)));
         if let Some(state) = self.by_id.get_mut(index) {
-            let before = state.replace(Queue::new(image, maker, self.births, bridged));
+            let before = state.replace(Queue::new(image, maker, self.births, bridged).behind(gate));
             self.births += 1;
             self.count_name(maker, true);
             self.count_name(before.as_ref().and_then(|queue| queue.maker), false);
@@ -250,9 +259,13 @@ impl Queues {
     /// Counts a job in its state, and gives it its place among the ready jobs or its slot.
     pub(crate) fn enter(&mut self, job: &Job, slot: Slot, now: Timestamp, timers: &mut Timers) {
         let used = self.uses.next();
-        let Some(queue) = self.at_mut(job.queue) else { return };
+        let Self { by_id, job_keys, .. } = self;
+        let Some(queue) = by_id.get_mut(job.queue.0 as usize).and_then(Option::as_mut) else { return };
         queue.used = used;
         queue.count(job.protocol, job.state.kind(), 1);
+        if let Some(gate) = queue.gate.as_deref_mut() {
+            gate.enter(job, (job_keys.get(job.id).unwrap_or(NO_KEY), slot), now, timers);
+        }
         if job.state == JobState::Ready {
             queue.ready.insert(SortKey::of(job), Class::of(job), slot);
         } else if let Some((lease, slots)) = job.lease().zip(queue.slots.as_deref_mut()) {
@@ -262,15 +275,21 @@ impl Queues {
 
     /// A job is about to leave its state.
     pub(crate) fn leave(&mut self, job: &Job) {
-        let Some(queue) = self.at_mut(job.queue) else { return };
+        let Self { by_id, job_keys, freed, .. } = self;
+        let Some(queue) = by_id.get_mut(job.queue.0 as usize).and_then(Option::as_mut) else { return };
         queue.count(job.protocol, job.state.kind(), -1);
+        if let Some(gate) = queue.gate.as_deref_mut()
+            && gate.leave(job, job_keys.get(job.id).unwrap_or(NO_KEY))
+        {
+            freed.push_back(job.queue);
+        }
         if job.state == JobState::Ready {
             queue.ready.remove(SortKey::of(job), Class::of(job));
         } else if let Some((lease, slots)) = job.lease().zip(queue.slots.as_deref_mut())
             && slots.release(job.id, lease)
-            && self.freed.back() != Some(&job.queue)
+            && freed.back() != Some(&job.queue)
         {
-            self.freed.push_back(job.queue);
+            freed.push_back(job.queue);
         }
     }
 
@@ -283,6 +302,7 @@ impl Queues {
         for id in &changed {
             if let Some(queue) = self.at_mut(*id) {
                 queue.bridged = !queue.bridged;
+                queue.relist(false);
             }
             self.note_unclaimed(*id);
         }
@@ -294,6 +314,7 @@ impl Queues {
     pub(crate) fn clear_unfit(&mut self, id: QueueId, jobs: &mut Jobs) {
         let Some(queue) = self.at_mut(id) else { return };
         queue.ready.clear_unfit().into_iter().for_each(|slot| jobs.clear_unfit(slot));
+        queue.relist(true);
         self.note_unclaimed(id);
     }
 
@@ -328,11 +349,15 @@ impl Queues {
     }
 
     /// Whether a timer of this queue that was set for this time is still live.
-    pub(crate) fn has_timer(&self, at: Timestamp, id: QueueId) -> bool {
-        self.at(id).and_then(|queue| queue.slots.as_deref()).is_some_and(|slots| slots.timer_at() == at)
+    pub(crate) fn has_timer(&self, at: Timestamp, timer: Timer) -> bool {
+        match timer {
+            Timer::Slots(id) => self.at(id).and_then(|queue| queue.slots.as_deref()).map(Slots::timer_at) == Some(at),
+            Timer::Gate(id) => self.at(id).and_then(|queue| queue.gate.as_deref()).map(Gate::timer_at) == Some(at),
+            _ => false,
+        }
     }
 
-    /// The next throttled queue with newly free slots.
+    /// The next queue with newly free slots or jobs that may start now.
     pub(crate) fn pop_freed(&mut self) -> Option<QueueId> {
         self.freed.pop_front()
     }
@@ -433,6 +458,7 @@ impl Queues {
             }
         }
         self.check_unclaimed();
+        self.check_gates(jobs);
     }
 }
 
