@@ -258,6 +258,6 @@ async fn parts(app: &App, query: &Query) -> Outcome<Vec<Part>> {
     Ok(parts)
 }
 
-fn unknown() -> Problem {
+pub(super) fn unknown() -> Problem {
     Problem::not_found("queue unknown")
 }
