@@ -178,6 +178,31 @@ mod tests {
     }
 
     #[test]
+    fn a_key_is_found_at_a_pointer() {
+        let body = br#"[{"a":{"b/c":"x","n":17,"t":true,"o":{},"z":null,"d":1,"d":2}},["y"]]"#;
+        let table = [
+            ("/0/a/b~1c", Some("x")),
+            ("/0/a/n", Some("17")),
+            ("/0/a/t", Some("true")),
+            ("/0/a/d", Some("2")),
+            ("/1/0", Some("y")),
+            ("/0/a/o", None),
+            ("/0/a/z", None),
+            ("/0/a", None),
+            ("/0/a/n/more", None),
+            ("/2", None),
+            ("/x", None),
+            ("", None),
+        ];
+        for (pointer, expected) in table {
+            assert_eq!(key(body, pointer), expected.map(|key| key.as_bytes().to_vec()), "{pointer}");
+        }
+        assert_eq!(key(b"no json", "/0"), None);
+        assert_eq!(key("[".repeat(1 << 20).as_bytes(), "/0"), None);
+        assert_eq!(key(br#""whole""#, ""), Some(b"whole".to_vec()));
+    }
+
+    #[test]
     fn values() {
         for (text, expected) in [(" [1, 2]\n", "[1, 2]"), ("1e400", "1e400"), ("\"\\ud800\"", "\"\\ud800\"")] {
             assert_eq!(raw(text).get(), expected);

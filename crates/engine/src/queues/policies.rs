@@ -116,6 +116,9 @@ impl Queues {
     }
 
     fn read(&self, job: &Job, reader: Option<&dyn JobReader>) -> Vec<u8> {
+        if !self.at(job.queue).is_some_and(Queue::has_keys) {
+            return Vec::new();
+        }
         let body = job.payload.stored().is_none().then(|| job.body());
         self.key_of(job.queue, Facts { protocol: job.protocol, body, unique: job.key() }, reader)
     }
