@@ -13,6 +13,7 @@ mod interop_eventmq;
 mod interop_faktory;
 mod interop_metrics;
 mod interop_pages;
+mod interop_policies;
 mod interop_spiderq;
 mod openapi;
 mod programs;

@@ -46,24 +46,23 @@ impl Shape {
 }
 
 /// Runs something for each part of the numbers, and returns the rates of the tenths.
-fn by_tenths(jobs: usize, mut part: impl FnMut(std::ops::Range<usize>)) -> Vec<u64> {
+fn by_tenths(jobs: usize, mut part: impl FnMut(std::ops::Range<usize>)) -> Vec<u128> {
     let (mut rates, mut begun, mut from) = (Vec::new(), Instant::now(), 0);
     for first in (0..jobs).step_by(AT_ONCE) {
         part(first..first + AT_ONCE);
         let done = first + AT_ONCE;
         if done * 10 / jobs > rates.len() {
-            rates.push(((done - from) as f64 / begun.elapsed().as_secs_f64()) as u64);
+            rates.push((done - from) as u128 * 1_000_000 / begun.elapsed().as_micros().max(1));
             (begun, from) = (Instant::now(), done);
         }
     }
     rates
 }
 
-/// The time that this part of the samples did not exceed, in milliseconds.
-fn within(samples: &mut [Duration], part: f64) -> f64 {
+/// The time below which this percentage of the samples is, in milliseconds.
+fn within(samples: &mut [Duration], percent: usize) -> f64 {
     samples.sort_unstable();
-    let index = ((samples.len() as f64 * part) as usize).min(samples.len().saturating_sub(1));
-    samples.get(index).map_or(0.0, |time| time.as_secs_f64() * 1_000.0)
+    samples.get(samples.len() * percent / 100).map_or(0.0, |time| time.as_secs_f64() * 1_000.0)
 }
 
 /// A worker waits at another queue, and gets each job that is pushed there, until it shall stop. Prints how long that
@@ -87,7 +86,7 @@ fn use_another_queue(daemon: &Daemon, when: &str, stop: &AtomicBool) {
         assert_eq!(worker.ask(&format!("ACK {{\"jid\":\"other-{when}-{number}\"}}")), "+OK");
         beat(&mut worker);
     }
-    println!("another queue, {when}: p50 {:.2} ms, p99 {:.2} ms", within(&mut times, 0.5), within(&mut times, 0.99));
+    println!("another queue, {when}: p50 {:.2} ms, p99 {:.2} ms", within(&mut times, 50), within(&mut times, 99));
 }
 
 /// All clients of FWP are one worker, which must say from time to time that it is there.
@@ -125,7 +124,7 @@ fn check_memory(daemon: &Daemon, shape: &Shape) {
 }
 
 /// Pushes by one protocol, kills the daemon, and drains.
-fn survives(push: impl FnOnce(&Daemon, &Shape) -> Vec<u64>, drain: impl FnOnce(&Daemon, &Shape) -> Vec<u64>) {
+fn survives(push: impl FnOnce(&Daemon, &Shape) -> Vec<u128>, drain: impl FnOnce(&Daemon, &Shape) -> Vec<u128>) {
     let (dir, shape) = (tempfile::tempdir().unwrap(), shape());
     let mut daemon = shape.start(dir.path());
     beside_another_queue(&daemon, "alone", || std::thread::sleep(Duration::from_millis(shape.jobs as u64 / 1_000)));
@@ -170,15 +169,11 @@ fn many_gearman_jobs_survive_in_little_memory() {
                     panic!("job {number}: {packet:?}")
                 };
                 assert!(workload[..] == *shape.body(number).as_bytes(), "job {number}: {workload:.40?}");
-                bytes::Bytes::copy_from_slice(&handle)
+                bytes::Bytes::copy_from_slice(handle)
             });
             handles.collect::<Vec<_>>().iter().for_each(|handle| peer.complete(handle).unwrap());
         });
-        println!(
-            "a hundred takes at once: p50 {:.2} ms, p99 {:.2} ms",
-            within(&mut waits, 0.5),
-            within(&mut waits, 0.99)
-        );
+        println!("a hundred takes at once: p50 {:.2} ms, p99 {:.2} ms", within(&mut waits, 50), within(&mut waits, 99));
         rates
     });
 }

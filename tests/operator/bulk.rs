@@ -192,6 +192,33 @@ fn a_queue_is_throttled_and_limited() {
 }
 
 #[test]
+fn the_keys_of_a_queue_and_what_holds_a_job_back_are_shown() {
+    let dir = tempfile::tempdir().unwrap();
+    let policy = "[queues.\"q*\"]\nkey = { prefix = '|' }\nper_key = { running = 1, waiting_max = 2 }\n";
+    let daemon = common::daemon(dir.path()).set(policy).start();
+    let http = http(&daemon);
+    let push = |body: &str| http.post("/api/v1/queues/q1/jobs", body).status;
+    assert_eq!(["a|1", "a|2", "b|3", "4"].map(push), [201; 4]);
+    assert_eq!(push("a|5"), 429, "two of the key wait");
+    let taken = || http.post("/api/v1/queues/q1/take", "");
+    let (first, second) = (ok(&taken()), ok(&taken()));
+    assert_eq!((&first["body"], &second["body"]), (&json!("a|1"), &json!("b|3")));
+    let why = &ok(&http.get("/api/v1/jobs/2"))["why"];
+    assert_eq!(
+        (&why["code"], &why["text"]),
+        (&json!("held"), &json!("1 running or to be retried holds the key a in q1"))
+    );
+    let keys = ok(&http.get("/api/v1/queues/q1/keys"));
+    assert_eq!((&keys["count"], &keys["running_max"], &keys["waiting_max"]), (&json!(3), &json!(1), &json!(2)));
+    let row = |row: &Value| ["key", "waiting", "running"].map(|it| row[it].clone());
+    let rows: Vec<_> = keys["keys"].as_array().unwrap().iter().map(row).collect();
+    let expected = [("", 1, 0), ("a", 1, 1), ("b", 0, 1)]
+        .map(|(key, waiting, running)| [json!(key), json!(waiting), json!(running)]);
+    assert_eq!(rows, expected);
+    assert_eq!(http.get("/api/v1/queues/none/keys").status, 404);
+}
+
+#[test]
 fn a_queue_is_paused_throttled_and_limited_before_its_first_job() {
     let dir = tempfile::tempdir().unwrap();
     let rules = "[queues.ruled]\nretry = { count = 3 }\n";

@@ -53,6 +53,38 @@ pub fn text(value: &RawValue) -> Option<Cow<'_, str>> {
     serde_json::from_str(value.get()).ok().map(|Text(text)| text)
 }
 
+/// The value at a JSON pointer (RFC 6901).
+pub fn at<'a>(value: &'a RawValue, pointer: &str) -> Option<&'a RawValue> {
+    let mut at = value;
+    for token in pointer.split('/').skip(1) {
+        let token = token.replace("~1", "/").replace("~0", "~");
+        let mut found = None;
+        if is_list(at) {
+            let items: Vec<&RawValue> = serde_json::from_str(at.get()).ok()?;
+            found = items.get(token.parse::<usize>().ok()?).copied();
+        } else {
+            members(at, |name, value| {
+                found = if name == token { Some(value) } else { found };
+                Ok(())
+            })
+            .ok()?;
+        }
+        at = found?;
+    }
+    Some(at)
+}
+
+/// What stands at a JSON pointer in a text, as a key: the content of a string, or a number or a truth value as written.
+#[must_use]
+pub fn key(body: &[u8], pointer: &str) -> Option<Vec<u8>> {
+    let found = at(value(body)?, pointer)?;
+    match found.get().as_bytes().first()? {
+        b'"' => Some(text(found)?.into_owned().into_bytes()),
+        b'{' | b'[' | b'n' => None,
+        _ => Some(found.get().into()),
+    }
+}
+
 /// Whether a value is a list.
 pub fn is_list(value: &RawValue) -> bool {
     value.get().starts_with('[')
@@ -143,6 +175,31 @@ mod tests {
 
     fn raw(text: &str) -> &RawValue {
         value(text.as_bytes()).unwrap()
+    }
+
+    #[test]
+    fn a_key_is_found_at_a_pointer() {
+        let body = br#"[{"a":{"b/c":"x","n":17,"t":true,"o":{},"z":null,"d":1,"d":2}},["y"]]"#;
+        let table = [
+            ("/0/a/b~1c", Some("x")),
+            ("/0/a/n", Some("17")),
+            ("/0/a/t", Some("true")),
+            ("/0/a/d", Some("2")),
+            ("/1/0", Some("y")),
+            ("/0/a/o", None),
+            ("/0/a/z", None),
+            ("/0/a", None),
+            ("/0/a/n/more", None),
+            ("/2", None),
+            ("/x", None),
+            ("", None),
+        ];
+        for (pointer, expected) in table {
+            assert_eq!(key(body, pointer), expected.map(|key| key.as_bytes().to_vec()), "{pointer}");
+        }
+        assert_eq!(key(b"no json", "/0"), None);
+        assert_eq!(key("[".repeat(1 << 20).as_bytes(), "/0"), None);
+        assert_eq!(key(br#""whole""#, ""), Some(b"whole".to_vec()));
     }
 
     #[test]

@@ -19,7 +19,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use serde_json::value::RawValue;
-use windlass_engine::{BODY_READ_MAX, Calls, JobReader, Priority, Protocol, Protocols, Taken};
+use windlass_engine::{BODY_READ_MAX, Calls, JobReader, KeySource, Priority, Protocol, Protocols, Taken};
 
 pub use windlass_engine::Codec;
 
@@ -88,6 +88,20 @@ pub trait Origin: Send + Sync + fmt::Debug {
     /// The text of one of the protocol's jobs: [`JobReader::text`].
     fn text(&self, _job: &windlass_engine::Job, _skew_ms: i64) -> Option<Vec<u8>> {
         None
+    }
+
+    /// The key at a JSON pointer in one of the protocol's jobs: [`JobReader::key`].
+    fn key(&self, body: &[u8], at: &KeySource) -> Option<Vec<u8>> {
+        json::key(body, pointer(at)?)
+    }
+}
+
+/// The JSON pointer of a source that has one.
+#[must_use]
+pub fn pointer(at: &KeySource) -> Option<&str> {
+    match at {
+        KeySource::Args(pointer) | KeySource::Custom(pointer) => Some(pointer),
+        KeySource::Unique(_) | KeySource::Prefix(_) | KeySource::Header(_) => None,
     }
 }
 
@@ -238,6 +252,11 @@ impl JobReader for Bridge {
 
     fn text(&self, job: &windlass_engine::Job, skew_ms: i64) -> Option<Vec<u8>> {
         self.origin(job.protocol)?.text(job, skew_ms)
+    }
+
+    fn key(&self, protocol: Protocol, body: &[u8], at: &KeySource) -> Option<Vec<u8>> {
+        // Jobs that never cross are read as bytes, too.
+        self.origin(protocol).unwrap_or(&Opaque).key(body, at)
     }
 }
 

@@ -2,12 +2,13 @@
 //! reads its configuration again.
 
 use windlass_config::Error;
-use windlass_engine::{Bridge, Patterns, QueueCommand, QueueRules};
+use windlass_engine::{Bridge, Patterns, Policies, QueueCommand, QueueRules};
 use windlass_hub::broker::Broker;
 use windlass_hub::hub::Hub;
 
 use crate::config::Config;
 use crate::on_dead;
+use crate::policies;
 use crate::reconcile::Reconciliation;
 use crate::recurring::{self, Recurring};
 use crate::rules::{self, Rules};
@@ -21,6 +22,7 @@ pub(crate) struct Desired {
     rules: Rules,
     patterns: Patterns<QueueRules>,
     bridge: Bridge,
+    policies: Policies,
 }
 
 impl Desired {
@@ -36,15 +38,17 @@ impl Desired {
             rules: rules::wanted(config),
             patterns: rules::patterns(config),
             bridge: rules::bridge(config),
+            policies: policies::wanted(config)?,
         })
     }
 
     /// Reconciles the engine with it.
     pub(crate) fn agree(self, broker: &dyn Broker) -> Vec<Reconciliation> {
-        // The order matters: first which protocols share a queue, before any job is handed out; then the rules, because
-        // schedules must obey them.
+        // The order matters: first which protocols share a queue and which jobs may start, before any job is handed out;
+        // then the rules, because schedules must obey them.
         let _ = broker.ask(QueueCommand::Bridge(Box::new(self.bridge)).into());
         let _ = broker.ask(QueueCommand::SetPatterns(Box::new(self.patterns)).into());
+        policies::agree(broker, self.policies);
         let mut done = vec![rules::agree(broker, self.rules)];
         done.extend(self.schedules.into_iter().map(|schedules| recurring::agree(broker, schedules)));
         done.push(throttles::agree(broker, self.throttles));

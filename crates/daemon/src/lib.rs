@@ -29,6 +29,7 @@ mod machine;
 mod notify;
 mod on_dead;
 pub mod operator_port;
+mod policies;
 pub mod progress;
 mod protocols;
 mod random;

@@ -12,8 +12,8 @@ use std::{io, thread};
 use bytes::Bytes;
 use windlass_engine::{
     Clash, ClientCommand, ClientId, ClientInfo, Command as Ask, Context, Engine, Event, From, JobCommand, JobRef,
-    KeyUntil, LeaseCommand, LeaseTerms, Limits, NewJob, Proof, Protocol, Reply, Select, Subscription, Tag, Take,
-    TakeCommand, Timestamp, Unique, Wait,
+    KeySource, KeyUntil, LeaseCommand, LeaseTerms, Limits, NewJob, Policies, Policy, Proof, Protocol, QueueCommand,
+    Reply, Select, Subscription, Tag, Take, TakeCommand, Timestamp, Unique, Wait,
 };
 
 const CLIENT: ClientId = ClientId(1);
@@ -36,6 +36,7 @@ fn main() -> io::Result<()> {
         ("100 bytes, no key", "plain"),
         ("100 bytes, random keys of 36 bytes", "keyed"),
         ("160 bytes, random names of 24 bytes in them", "named"),
+        ("100 bytes, 100,000 keys that take turns", "fair"),
     ];
     for (name, kind) in kinds {
         println!("{jobs} jobs of {name}");
@@ -108,14 +109,22 @@ fn life(jobs: u64, kind: &str) {
     ask(Tag::NONE, Ask::Client(ClientCommand::Open(ClientInfo::default())));
     let queue = Bytes::from_static(b"resize");
     let body = Bytes::from_static(&[7; 100]);
+    if kind == "fair" {
+        let fair = Policy { key: Some(KeySource::Prefix(b'|')), fair: true, ..Policy::default() };
+        let policies = Policies::from_iter([(queue.clone(), fair)]);
+        ask(Tag::NONE, Ask::Queue(QueueCommand::Policies(Box::new(policies))));
+    }
     let before = resident_bytes();
     let mut rng = Context::new(Timestamp(0), 9);
-    timed("push", jobs, |_| {
+    timed("push", jobs, |number| {
         let mut job = NewJob::new(Protocol::GEARMAN, queue.clone(), body.clone());
         if kind == "named" {
             let name = format!("{:016x}{:08x}", rng.roll(u64::MAX), rng.roll(u64::from(u32::MAX)));
             job.body = format!("{{\"retry\":25,\"jid\":\"{name}\",{:117}}}", "").into();
             job.name = Some(name.into());
+        }
+        if kind == "fair" {
+            job.body = format!("{:05}|{:94}", number % 100_000, "").into();
         }
         if kind == "keyed" {
             let key = format!("{:016x}-{:016x}-ab", rng.roll(u64::MAX), rng.roll(u64::MAX));

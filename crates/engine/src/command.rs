@@ -11,7 +11,7 @@ use crate::claim::Claim;
 use crate::ids::{ClientId, JobId, Priority, Protocol, Timestamp};
 use crate::jobs::Failure;
 use crate::query::Query;
-use crate::queues::{Bridge, Patterns, QueueRules, Throttle};
+use crate::queues::{Bridge, Patterns, Policies, QueueRules, Throttle};
 use crate::request::{
     ClientInfo, Cursor, Filter, JobRef, Mutation, NewJob, Note, Proof, QueueKind, RepayTo, Select, Subscription, Take,
     WorkerState,
@@ -295,6 +295,10 @@ pub enum QueueCommand {
     /// setting. Not journalled. Scans all queues, and the ready jobs of those whose codec changes. No daemon sends it to
     /// another. Answer: `Done`.
     SetPatterns(Box<Patterns<QueueRules>>),
+    /// Set which jobs of which queues may start when; replaces the previous setting. Not journalled. Scans all queues, and
+    /// all jobs if the policy of a queue with jobs changes. Then [`BulkCommand::ReadKeys`] reads the keys of these jobs;
+    /// until then they have none. Answer: `Done`.
+    Policies(Box<Policies>),
 }
 
 /// A schedule, which pushes a job again and again, is set or removed.
@@ -362,6 +366,14 @@ pub enum BulkCommand {
         /// Where the previous round ended.
         after: Cursor,
         /// The most jobs, batches or queues to process in this round.
+        limit: u32,
+    },
+    /// Read the keys of jobs that have none, in queues whose policies treat jobs by key. Answer: `Mutated`, with where to
+    /// continue.
+    ReadKeys {
+        /// Where the previous round ended.
+        after: Cursor,
+        /// The most jobs to look at in this round.
         limit: u32,
     },
 }

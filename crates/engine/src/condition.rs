@@ -11,8 +11,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::error_group::error_group;
 use crate::glob::Glob;
-use crate::ids::{ClientId, Timestamp};
+use crate::ids::{ClientId, Protocol, Timestamp};
 use crate::jobs::{Holder, Job};
+use crate::queues::KeySource;
 
 /// Only the beginning of a body is searched and read, up to this many bytes: more would keep other clients waiting.
 pub const BODY_READ_MAX: usize = 1 << 20;
@@ -88,6 +89,11 @@ pub trait JobReader: Send + Sync + fmt::Debug {
     /// A job's text as a worker of its protocol would get it, if the protocol has texts. The wall clock is ahead of the
     /// engine's time by `skew_ms`.
     fn text(&self, job: &Job, skew_ms: i64) -> Option<Vec<u8>>;
+
+    /// The key at a JSON pointer in a job's body ([`KeySource::Args`], [`KeySource::Custom`]).
+    fn key(&self, _protocol: Protocol, _body: &[u8], _at: &KeySource) -> Option<Vec<u8>> {
+        None
+    }
 }
 
 /// What a job calls.

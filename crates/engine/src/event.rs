@@ -13,7 +13,8 @@ use crate::ids::{JobId, Protocol, Tag, Timestamp};
 use crate::jobs::{Attempt, Failure, JobStateKind};
 use crate::outcome::{End, Fate, Pushed, Taken};
 use crate::query::{
-    BatchView, ClientRow, FiguresRow, JobView, QueueRow, Stats, ThrottleRow, Totals, Why, WorkLeft, WorkerRow,
+    BatchView, ClientRow, FiguresRow, JobView, KeyRow, PolicyRow, QueueRow, Stats, ThrottleRow, Totals, Why, WorkLeft,
+    WorkerRow,
 };
 use crate::refusal::Refusal;
 use crate::request::{Cursor, Note, WorkerState};
@@ -158,6 +159,15 @@ pub enum Reply {
     WorkLeft(Box<WorkLeft>),
     /// Past deliveries of a job that did not succeed, oldest first, each with its error if it has one.
     Attempts(Vec<Attempt>),
+    /// The policy of a queue, if it has one, and a page of its keys.
+    Keys {
+        /// The policy.
+        policy: Option<Box<PolicyRow>>,
+        /// The rows.
+        rows: Vec<KeyRow>,
+        /// Where to continue; `None` = no more rows.
+        next: Option<Cursor>,
+    },
 }
 
 /// A message that answers no command.
@@ -373,6 +383,7 @@ impl Reply {
             | Self::Workers { .. }
             | Self::Clients { .. }
             | Self::Why(_)
+            | Self::Keys { .. }
             | Self::Figures { .. }
             | Self::Stats(_)
             | Self::Days(_)
@@ -398,6 +409,7 @@ impl Reply {
                 rows.len() * ROW_BYTES + stored.map(|stored| stored.len as usize).sum::<usize>()
             }
             Self::Workers { rows, .. } => rows.len() * ROW_BYTES,
+            Self::Keys { rows, .. } => rows.len() * ROW_BYTES,
             Self::Clients { rows, .. } => rows.len() * ROW_BYTES,
             Self::Batch(batch) => ROW_BYTES + batch.about.len() + batch.meta.len(),
             Self::Batches { rows, .. } => {

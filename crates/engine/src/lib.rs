@@ -58,6 +58,7 @@ mod on_dead;
 mod outcome;
 mod query;
 mod queues;
+mod reason;
 mod refusal;
 mod request;
 mod residency;
@@ -89,7 +90,8 @@ pub use on_dead::OnDead;
 pub use outcome::*;
 pub use query::*;
 pub use queues::{
-    Bridge, Codec, Histogram, Patterns, Queue, QueueFigures, QueueImage, QueueRules, Throttle, is_pattern, matches,
+    Bridge, Codec, Histogram, Hold, KeySource, Patterns, Policies, Policy, Queue, QueueFigures, QueueImage, QueueRules,
+    Rate, Throttle, is_pattern, matches,
 };
 pub use refusal::{Capacity, Refusal, Thing};
 pub use request::*;

@@ -9,6 +9,8 @@ use crate::condition::Order;
 use crate::ids::{ClientId, JobId, Priority, Protocol, Protocols, Timestamp};
 use crate::jobs::{Job, JobStateKind};
 use crate::queues::{Codec, QueueFigures, QueueRules, Throttle};
+pub use crate::queues::{KeyRow, PolicyRow};
+pub use crate::reason::{LeaseHolder, Why};
 use crate::request::{Cursor, Filter, JobRef, Mutation, QueueKind, WorkerState};
 
 /// State is read; nothing changes. Listings return a page at a time. A client with a protocol sees the jobs, schedules,
@@ -130,6 +132,16 @@ pub enum Query {
     },
     /// Return the past deliveries of a job that did not succeed. Refused if the job does not exist. Answer: `Attempts`.
     Attempts(JobRef),
+    /// The policy of a queue and the keys of its jobs, those that wait or run. Answer: `Keys`. Daemons of version 5 of the
+    /// link know it.
+    Keys {
+        /// The queue.
+        queue: Bytes,
+        /// Where the previous page ended.
+        after: Cursor,
+        /// The most keys to return.
+        limit: u32,
+    },
 }
 
 /// One job in a listing or an answer to `Look`.
@@ -141,50 +153,6 @@ pub struct JobView {
     pub queue: Bytes,
     /// How the body is converted for a worker of another protocol.
     pub codec: Codec,
-}
-
-/// Why a job does not run.
-#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
-pub enum Why {
-    /// A client has it.
-    Leased(Box<LeaseHolder>),
-    /// It waits for its time, or has ended: see its state.
-    NotReady,
-    /// Its queue is paused.
-    Paused {
-        /// Since when (wall clock), if that is known.
-        since: Option<Timestamp>,
-    },
-    /// Leased jobs hold all slots of its queue's throttle.
-    Throttled {
-        /// Some of these jobs, those leased first.
-        holders: Vec<JobId>,
-    },
-    /// No client that sees the job serves its queue, or waits there.
-    Unserved {
-        /// Protocols of clients that do: the queue is isolated, or the job has no form there.
-        others: Vec<Protocol>,
-    },
-    /// It waits for its turn.
-    Behind {
-        /// Jobs before it.
-        jobs: u32,
-        /// There are more jobs before it.
-        more: bool,
-    },
-}
-
-/// The client that has a job.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
-pub struct LeaseHolder {
-    /// The worker's name, empty if it gave none.
-    pub worker: Bytes,
-    /// The connection's address, if the lease is bound to one.
-    pub address: Box<str>,
-    /// The connection's number for display, if the lease is bound to one.
-    pub number: u32,
-    /// The connection's protocol, if the lease is bound to one.
-    pub protocol: Option<Protocol>,
 }
 
 /// A queue with a throttle in a listing.

@@ -33,7 +33,8 @@ impl Command {
             Self::Job(JobCommand::Push(job)) if job.durable => Needs::Room,
             Self::Job(JobCommand::Push(_) | JobCommand::Collect { .. })
             | Self::Lease(LeaseCommand::Progress { .. })
-            | Self::Queue(QueueCommand::Bridge(_) | QueueCommand::SetPatterns(_))
+            | Self::Queue(QueueCommand::Bridge(_) | QueueCommand::SetPatterns(_) | QueueCommand::Policies(_))
+            | Self::Bulk(BulkCommand::ReadKeys { .. })
             | Self::Client(_)
             | Self::Take(_)
             | Self::Worker(_)
@@ -113,6 +114,9 @@ impl Command {
     /// ([`crate::Context::missing`]).
     #[must_use]
     pub fn reads_bodies(&self) -> bool {
+        if matches!(self, Self::Bulk(BulkCommand::ReadKeys { .. })) {
+            return true;
+        }
         let (Self::Bulk(BulkCommand::Mutate { filter, .. })
         | Self::Query(Query::Jobs { filter, .. } | Query::JobsBy { filter, .. } | Query::Preview { filter, .. })) =
             self
@@ -145,7 +149,8 @@ impl Command {
         match self {
             Self::Client(ClientCommand::Serve(subscription)) => each(&mut subscription.queue),
             Self::Client(ClientCommand::Watch { queue, .. }) => queue.iter_mut().for_each(each),
-            Self::Client(ClientCommand::Unserve { queue, .. }) | Self::Query(Query::Queue { queue }) => each(queue),
+            Self::Client(ClientCommand::Unserve { queue, .. })
+            | Self::Query(Query::Queue { queue } | Query::Keys { queue, .. }) => each(queue),
             Self::Job(JobCommand::Push(job)) => each(&mut job.queue),
             Self::Job(JobCommand::Track { job, .. } | JobCommand::Replace { job, .. } | JobCommand::Cancel(job))
             | Self::Query(Query::Job(job) | Query::Why(job) | Query::Attempts(job)) => job.queue_name_mut(each),
@@ -175,7 +180,7 @@ impl Command {
             | Self::Schedule(_)
             | Self::Batch(_)
             | Self::Worker(_)
-            | Self::Bulk(BulkCommand::Flush { .. })
+            | Self::Bulk(BulkCommand::Flush { .. } | BulkCommand::ReadKeys { .. })
             | Self::Query(_)
             | Self::Barrier => {}
         }
@@ -224,7 +229,7 @@ impl QueueCommand {
             | Self::Limit { queue, .. }
             | Self::Throttle { queue, .. }
             | Self::SetRules { queue, .. } => Some(queue),
-            Self::Bridge(_) | Self::SetPatterns(_) => None,
+            Self::Bridge(_) | Self::SetPatterns(_) | Self::Policies(_) => None,
         }
     }
 }

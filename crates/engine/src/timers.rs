@@ -31,6 +31,8 @@ pub(crate) enum Timer {
     Beat(u64),
     /// A lease in a throttled queue may have outlived the throttle's timeout.
     Slots(QueueId),
+    /// A policy may have a token for a job of a queue.
+    Gate(QueueId),
 }
 
 #[derive(Debug, Default)]

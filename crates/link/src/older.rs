@@ -3,7 +3,7 @@
 use serde::Serialize;
 use windlass_engine::{
     BatchCommand, BulkCommand, Claim, Command, Condition, Event, Expiry, JobCommand, JobView, Listen, NewJob, Query,
-    Reply, ScheduleCommand,
+    QueueCommand, Reply, ScheduleCommand, Why,
 };
 
 use crate::to_edge::ToEdge;
@@ -42,13 +42,18 @@ impl Item for ToEdge {
             rows.iter_mut().for_each(|view| make_view_older(view, skew_ms));
         } else if let Reply::Schedules { rows, .. } = reply {
             rows.iter_mut().for_each(|row| make_job_older(&mut row.job, 0));
+        } else if let Reply::Why(why @ Why::Held(_)) = reply {
+            *why = Why::Throttled { holders: Vec::new() };
         }
     }
 }
 
 /// Whether a query, or a filter, asks what only version 5 knows.
 fn is_new(command: &Command) -> bool {
-    if let Command::Query(Query::Attempts(_) | Query::JobsBy { .. }) = command {
+    if let Command::Query(Query::Attempts(_) | Query::JobsBy { .. } | Query::Keys { .. })
+    | Command::Queue(QueueCommand::Policies(_))
+    | Command::Bulk(BulkCommand::ReadKeys { .. }) = command
+    {
         return true;
     }
     let (Command::Bulk(BulkCommand::Mutate { filter, .. })

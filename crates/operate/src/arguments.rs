@@ -117,6 +117,11 @@ pub(crate) enum Command {
     Resume(SomeQueues),
     /// Limit how many jobs of a queue may be worked on at once, until the daemon reads its configuration again.
     Throttle(Throttle),
+    /// Show the policy of a queue, and its keys with the longest backlog.
+    Keys {
+        /// Its name.
+        queue: String,
+    },
     /// Limit how many jobs a queue may hold.
     Limit {
         /// Its name.

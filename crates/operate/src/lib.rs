@@ -81,6 +81,7 @@ impl Operator<'_> {
             Command::Pause(queues) => queues.change(self, "pause").await,
             Command::Resume(queues) => queues.change(self, "resume").await,
             Command::Throttle(throttle) => throttle.run(self).await,
+            Command::Keys { queue } => self.object(&format!("/queues/{}/keys", encoded(queue)), show::keys).await,
             Command::Limit { queue, jobs, off } => {
                 self.set(queue, "limit", *off, &[("jobs", jobs.map(|it| it.to_string()))]).await
             }

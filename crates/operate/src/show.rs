@@ -217,6 +217,28 @@ pub(super) fn reloaded(changes: &Value) -> String {
     if lines.is_empty() { "nothing has changed\n".to_owned() } else { lines.concat() }
 }
 
+/// The policy of a queue, and a line for each of its first keys.
+pub(super) fn keys(policy: &Value) -> String {
+    let next = at(policy, "/next_start_ms").as_u64().map_or_else(String::new, |ms| format!(", next start in {ms} ms"));
+    let rate = at(policy, "/rate").as_str().map_or_else(String::new, |rate| format!("{rate}{next}"));
+    let yes = |path: &str| if *at(policy, path) == true { "yes".to_owned() } else { String::new() };
+    let mut lines = vec![
+        ("rate", rate),
+        ("running of a key", text(at(policy, "/running_max"))),
+        ("rate of a key", text(at(policy, "/key_rate"))),
+        ("waiting of a key", text(at(policy, "/waiting_max"))),
+        ("fair", yes("/fair")),
+        ("ordered", yes("/ordered")),
+        ("keys", text(at(policy, "/count"))),
+    ];
+    let key = |row: &Value| {
+        let (waiting, running) = (text(at(row, "/waiting")), text(at(row, "/running")));
+        format!("{:?}: {waiting} waiting, {running} running", text(at(row, "/key")))
+    };
+    lines.push(("longest", list(policy, "/keys", key).join("\n")));
+    fields(&lines)
+}
+
 /// Everything about one job.
 pub(super) fn job(job: &Value) -> String {
     let lease = at(job, "/lease");

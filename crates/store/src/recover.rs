@@ -268,7 +268,7 @@ impl Replay {
     fn check_jobs(&mut self) -> Result<Open, String> {
         let (mut ranks, mut open) = (Vec::with_capacity(self.index.len()), Open::new());
         let (mut misfit, queues) = (None, &self.queues);
-        self.jobs.visit(|job| {
+        self.jobs.visit(|_, job| {
             match queues.get(&job.queue).map(|queue| job.cycle().is_some() == (queue.kind == QueueKind::Cycle)) {
                 None => misfit = Some(format!("{:?} is in {:?}, which does not exist", job.id, job.queue)),
                 Some(false) => misfit = Some(format!("{:?} does not fit the kind of {:?}", job.id, job.queue)),

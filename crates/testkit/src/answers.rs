@@ -55,5 +55,6 @@ fn answer(query: &Query) -> fn(&Reply) -> bool {
         Query::Days => |reply| matches!(reply, Reply::Days(_)),
         Query::WorkLeft => |reply| matches!(reply, Reply::WorkLeft(_)),
         Query::Attempts(_) => |reply| matches!(reply, Reply::Attempts(_)),
+        Query::Keys { .. } => |reply| matches!(reply, Reply::Keys { .. }),
     }
 }

@@ -12,7 +12,7 @@ use crate::common::wait_until;
 /// Half of these daemons' buffers may have jobs: 34 MiB.
 const BUFFERS: &str = "[server]\nbuffer_bytes_max = \"68MiB\"";
 
-/// A leader and an edge with such buffers, and so many jobs of so many bytes.
+/// A leader and an edge with such buffers, and this number of jobs of this many bytes.
 fn with_jobs(jobs: usize, bytes: usize) -> (Postgres, Daemons) {
     let postgres = Postgres::start();
     let mut daemons = Daemons::on(postgres.section());

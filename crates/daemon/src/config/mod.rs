@@ -1,15 +1,18 @@
 //! The daemon's own sections of the configuration, and the protocols with theirs. The binary reads both from one file.
 //!
-//! Reading order: `sections` (all keys with their defaults) · `queues` (rules for single queues) · `check` (rules that types cannot express). Formats of values and errors:
+//! Reading order: `sections` (all keys with their defaults) · `queues`, `policy` (rules for single queues) · `check` (rules that types cannot express). Formats of values and errors:
 //! `windlass_config`. This code does not bind sockets or write to the log. To check them, it opens the files of TLS
 //! and, through the protocols, those of passwords.
 
 mod check;
 #[cfg(test)]
 pub(crate) mod fixture;
+mod policy;
 mod queues;
 mod sections;
 
+pub(crate) use policy::policy;
+pub use policy::{Key, PerKey, Rate};
 pub(crate) use queues::reporter;
 pub use queues::{Codec, OnDead, Queue, Retry, aliases, check_text};
 pub use sections::{Bridge, Cluster, Config, Durability, Limits, Log, LogFormat, Postgres, SslMode, Store};

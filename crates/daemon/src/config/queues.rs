@@ -12,6 +12,8 @@ use windlass_engine::{NewJob, is_pattern};
 use windlass_session::alias::Aliases;
 use windlass_session::protocol::Protocol;
 
+use super::policy::{Key, PerKey, Rate, is_false, policy};
+
 /// One queue's rules.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -31,6 +33,24 @@ pub struct Queue {
     /// How many of its jobs may be worked on at once.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub throttle: Option<Throttle>,
+    /// Starts per time, over all workers.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rate: Option<Rate>,
+    /// Where a job's key is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub key: Option<Key>,
+    /// Limits of each key.
+    #[serde(skip_serializing_if = "is_default")]
+    pub per_key: PerKey,
+    /// Whether keys take turns.
+    #[serde(skip_serializing_if = "is_false")]
+    pub fair: bool,
+    /// Turns of a key that are more than one.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub weights: BTreeMap<String, u32>,
+    /// Whether jobs of one key run one after the other in order of pushing.
+    #[serde(skip_serializing_if = "is_false")]
+    pub ordered: bool,
     /// The job that is pushed when one of its jobs dies.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub on_dead: Option<OnDead>,
@@ -45,6 +65,10 @@ pub struct Queue {
     pub failure_values: Vec<String>,
     /// By protocol: the queue's name there, if the protocol cannot express the queue's own name, or uses another.
     pub aliases: BTreeMap<String, String>,
+}
+
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
 }
 
 /// How a body is converted.
@@ -106,6 +130,12 @@ impl Default for Queue {
             retry: None,
             body_bytes_max: None,
             throttle: None,
+            rate: None,
+            key: None,
+            per_key: PerKey::default(),
+            fair: false,
+            weights: BTreeMap::new(),
+            ordered: false,
             on_dead: None,
             ttl: None,
             dead: None,
@@ -194,6 +224,7 @@ pub(super) fn check(queues: &BTreeMap<String, Queue>, protocols: &[Arc<dyn Proto
         if let Some(throttle) = rules.throttle {
             throttle.check(queue).map_err(|reason| Error::senseless("queues", reason))?;
         }
+        policy(rules).map_err(|reason| senseless(queue, &reason))?;
         if let Some(on_dead) = &rules.on_dead {
             reporter(protocols, on_dead, "{}").map_err(|reason| senseless(queue, &format!("on_dead: {reason}")))?;
         }

@@ -50,6 +50,7 @@ events! {
     Jobs: R(_, Reply::Jobs { .. }), false, R(TAG, Reply::Jobs { rows: Vec::new(), next: None });
     Workers: R(_, Reply::Workers { .. }), false, R(TAG, Reply::Workers { rows: Vec::new(), next: None });
     Clients: R(_, Reply::Clients { .. }), false, R(TAG, Reply::Clients { rows: Vec::new(), next: None });
+    Keys: R(_, Reply::Keys { .. }), false, R(TAG, Reply::Keys { policy: None, rows: Vec::new(), next: None });
     Why: R(_, Reply::Why(_)), false, R(TAG, Reply::Why(Why::NotReady));
     Figures: R(_, Reply::Figures { .. }), false, R(TAG, Reply::Figures { rows: Vec::new(), next: None });
     Stats: R(_, Reply::Stats(_)), false, R(TAG, Reply::Stats(Box::default()));

@@ -135,6 +135,7 @@ fn lease_job(state: &mut State, client: ClientId, slot: Slot, terms: LeaseTerms,
     };
     let (until, on_expiry) = lease_end(state, terms, job);
     let lease = Lease::new(holder, token, now, until, on_expiry);
+    state.queues.start(job, now, &mut state.timers);
     move_job(state, slot, JobState::Leased(Box::new(lease)));
     token
 }

@@ -3,7 +3,8 @@
 use super::call::Call;
 use super::state::State;
 use super::{
-    attempts, batches, claims, collect, edit, flush, list, push, queues, schedules, stats, subscriptions, why, workers,
+    attempts, batches, claims, collect, edit, flush, list, policies, push, queues, schedules, stats, subscriptions,
+    why, workers,
 };
 use crate::command::{
     BatchCommand, BulkCommand, ClientCommand, Command, JobCommand, QueueCommand, ScheduleCommand, WorkerCommand,
@@ -38,6 +39,7 @@ pub(super) fn dispatch(state: &mut State, command: Command, call: &mut Call<'_>)
         Command::Bulk(BulkCommand::Flush { protocol, after, limit }) => {
             flush::flush(state, protocol, (after, limit), call)
         }
+        Command::Bulk(BulkCommand::ReadKeys { after, limit }) => Ok(policies::read_keys(state, (after, limit), call)),
         Command::Worker(WorkerCommand::Register { worker, about }) => {
             workers::register_worker(state, &worker, about, call)
         }
@@ -94,6 +96,7 @@ fn queue(state: &mut State, command: QueueCommand, call: &mut Call<'_>) -> Resul
             queues::rule_patterns(state, *patterns, call);
             Ok(())
         }
+        QueueCommand::Policies(policies) => Ok(policies::set_policies(state, &policies, call)),
     }
 }
 
@@ -120,6 +123,7 @@ fn answer(state: &State, query: Query, call: &mut Call<'_>) -> Result<(), Refusa
         Query::Clients { after, limit } => Ok(list::list_clients(state, (after, limit), call)),
         Query::Workers { after, limit } => Ok(list::list_workers(state, (after, limit), call)),
         Query::Why(job) => why::explain(state, &job, call),
+        Query::Keys { queue, after, limit } => Ok(policies::list_keys(state, &queue, (after, limit), call)),
         Query::Attempts(job) => attempts::list_attempts(state, &job, call),
         Query::Figures { after, limit } => Ok(list::list_figures(state, (after, limit), call)),
         Query::Stats => Ok(stats::stats(state, call)),

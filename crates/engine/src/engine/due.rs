@@ -177,6 +177,7 @@ fn fire(state: &mut State, context: &mut Context) {
         }
         Timer::Beat(worker) => miss_beat(state, worker, at, context),
         Timer::Slots(queue) => state.queues.slots_due(queue, at, &state.jobs, &mut state.timers),
+        Timer::Gate(queue) => state.queues.gate_due(queue, at, state.now, &mut state.timers),
     }
 }
 
@@ -186,7 +187,7 @@ pub(super) fn is_live(state: &State, at: Timestamp, timer: Timer) -> bool {
         Timer::Lease(_) | Timer::Expiry(_) | Timer::Age(_) | Timer::Key(_) => state.jobs.has_timer(at, timer),
         Timer::Wait(client) => state.clients.has_wait_timer(at, client),
         Timer::Beat(worker) => state.workers.has_timer(at, worker),
-        Timer::Slots(queue) => state.queues.has_timer(at, queue),
+        Timer::Slots(_) | Timer::Gate(_) => state.queues.has_timer(at, timer),
     }
 }
 

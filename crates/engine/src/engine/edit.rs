@@ -7,6 +7,7 @@ use super::checks::{check_body, find};
 use super::ends::discard;
 use super::leases::{move_lease_end, notify_progress};
 use super::place::{remember_move, remember_put};
+use super::policies::read_key;
 use super::requeue::suits_anew;
 use super::schedules;
 use super::scope::Scope;
@@ -27,6 +28,7 @@ pub(super) fn replace(state: &mut State, job: &JobRef, body: &Bytes, call: &mut 
     state.jobs.update(slot, |job| job.payload = Payload::copy(job.key(), job.name(), body));
     remember_put(state, slot, call.context);
     suits_anew(state, slot, call.context);
+    read_key(state, slot);
     call.done();
     Ok(())
 }

@@ -12,6 +12,9 @@ use crate::schedules::RunEnd;
 /// Inserts a job in its state.
 pub(super) fn insert_job(state: &mut State, job: Job) -> Slot {
     let slot = state.jobs.insert(job, &mut state.timers);
+    if let Some(job) = state.jobs.at(slot) {
+        state.queues.add_key(job, state.reader.as_deref(), state.now);
+    }
     enter(state, slot);
     note_unclaimed(state, slot);
     show(state, slot, true);
@@ -41,6 +44,7 @@ pub(super) fn remove_job(state: &mut State, slot: Slot, context: &mut Context) {
     count_run(state, slot, context);
     show(state, slot, false);
     let Some(job) = state.jobs.remove(slot, &mut state.timers) else { return };
+    state.queues.remove_key(&job, &mut state.timers);
     if job.durable {
         context.remember(Change::JobGone(job.id));
     }

@@ -14,7 +14,7 @@ use crate::event::Reply;
 use crate::ids::{ClientId, JobId, QueueId, Timestamp, Token};
 use crate::jobs::{Cycle, Expiry, Extra, Job, JobState, KeyUntil, Lease, Member, Payload, Role, Slot, Track, Unfit};
 use crate::outcome::Pushed;
-use crate::queues::Queue;
+use crate::queues::{Facts, Queue};
 use crate::refusal::{Capacity, Refusal, Thing};
 use crate::request::{Clash, Listen, NewJob, Past, QueueKind};
 use crate::warning::WarningKind;
@@ -246,6 +246,7 @@ pub(super) fn bring_back(
 fn check_room(state: &State, queue: QueueId, new: &NewJob) -> Result<(), Refusal> {
     check_room_for(state, new.body.len())?;
     let Some(queue) = state.queues.at(queue) else { return Ok(()) };
+    check_key(state, queue, new)?;
     let image = queue.image();
     match image.limit(new.protocol, new.priority) {
         Some(limit) => {
@@ -254,6 +255,16 @@ fn check_room(state: &State, queue: QueueId, new: &NewJob) -> Result<(), Refusal
         }
         None => Ok(()),
     }
+}
+
+/// Checks that few enough jobs of its key wait.
+fn check_key(state: &State, queue: &Queue, new: &NewJob) -> Result<(), Refusal> {
+    let Some(limit) = queue.policy().and_then(|policy| policy.key_waiting_max) else { return Ok(()) };
+    let unique = new.unique.as_ref().map(|unique| &*unique.key);
+    let facts = Facts { protocol: new.protocol, body: Some(&new.body), unique };
+    let key = state.queues.key_of(queue.image().id, facts, state.reader.as_deref());
+    let waiting = queue.waiting_of(&key);
+    if waiting < limit { Ok(()) } else { Err(Capacity::QueueJobs.exceeded(waiting, limit)) }
 }
 
 fn make_job(

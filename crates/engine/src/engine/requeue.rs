@@ -9,6 +9,7 @@ use super::serve::serve;
 use super::state::State;
 use crate::context::Context;
 use crate::jobs::{Cycle, JobState, Slot, Unfit};
+use crate::queues::Queue;
 use crate::request::RepayTo;
 
 /// Makes a job ready that was in another state: at its own position, or with a new rank, behind (or before) all its
@@ -29,6 +30,9 @@ pub(super) fn make_ready(state: &mut State, slot: Slot, rank: Option<u64>, conte
             job.extra.iter_mut().for_each(|extra| extra.losses = 0);
         });
     }
+    // In order means that a job that is tried again comes before all that were pushed later.
+    let is_ordered = state.queues.at(queue).and_then(Queue::policy).is_some_and(|policy| policy.ordered);
+    let rank = rank.filter(|_| was_off || !is_ordered);
     // Until it is ready, no index depends on its rank.
     state.jobs.update(slot, |job| (job.rank, job.ready_at) = (rank.unwrap_or(job.rank), now));
     move_job(state, slot, JobState::Ready);

@@ -23,6 +23,7 @@ pub(super) enum Next {
 
 /// Serves a queue after work arrived or a woken client gave up: hands out and wakes until jobs or clients run out.
 pub(super) fn serve(state: &mut State, queue: QueueId, context: &mut Context) {
+    state.queues.refill(queue, state.now);
     while let Some(next) = next_served(state, queue) {
         match next {
             Next::Wake(client) => wake(state, client, queue, context),
@@ -94,7 +95,7 @@ fn hand_to_waiting(state: &mut State, id: ClientId, key: WaitKey, queue: QueueId
     }
 }
 
-/// Serves the throttled queues that have free slots again.
+/// Serves the queues that have free slots, or jobs that may start, again.
 pub(super) fn serve_freed(state: &mut State, context: &mut Context) {
     while let Some(queue) = state.queues.pop_freed() {
         serve(state, queue, context);

@@ -83,6 +83,9 @@ fn waits(state: &State, job: &Job) -> Why {
     if queue.image().paused.has(job.protocol) {
         return Why::Paused { since: queue.image().paused_at };
     }
+    if let Some(hold) = state.queues.hold(job) {
+        return Why::Held(hold);
+    }
     if !queue.has_work() {
         return Why::Throttled { holders: queue.slot_holders().take(HOLDERS_MAX).collect() };
     }

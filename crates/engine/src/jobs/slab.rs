@@ -185,9 +185,11 @@ impl Slab {
     }
 
     /// Shows all jobs, in order of their slots. Closes all packed pages.
-    pub fn visit(&mut self, mut show: impl FnMut(&Job)) {
+    pub fn visit(&mut self, mut show: impl FnMut(Slot, &Job)) {
         for first in (0..self.pages.len() * PAGE).step_by(PAGE).filter_map(|slot| u32::try_from(slot).ok()) {
-            (first..).take(PAGE).filter_map(|slot| self.at(Slot(slot))).for_each(&mut show);
+            for slot in (first..).take(PAGE).map(Slot) {
+                self.at(slot).into_iter().for_each(|job| show(slot, job));
+            }
             if self.pages.get(Slot(first).page()).and_then(Option::as_ref).is_some_and(|page| page.packed.is_some()) {
                 self.pack(Slot(first));
             }
@@ -266,7 +268,7 @@ mod tests {
                 }
                 if step % 500 == 0 {
                     let mut shown = Vec::new();
-                    slab.visit(|job| shown.push(job.clone()));
+                    slab.visit(|_, job| shown.push(job.clone()));
                     assert!(shown.iter().eq(model.values()), "seed {seed} step {step}");
                 }
             }
@@ -279,7 +281,7 @@ mod tests {
             assert!(saved > 0);
             assert!(slab.iter().map(|(_, job)| job).eq(model.values()), "seed {seed}");
             assert_eq!(slab.saved_bytes(), 0, "all are open");
-            slab.visit(|_| {});
+            slab.visit(|_, _| {});
             assert_eq!(slab.saved_bytes(), saved, "and are closed again");
             if seed % 2 == 0 {
                 assert!(slab.into_jobs().eq(model.into_values()), "seed {seed}");

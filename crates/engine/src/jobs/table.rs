@@ -96,10 +96,9 @@ impl Jobs {
         }
     }
 
-    /// Packs again what a check of all jobs has looked at.
-    #[cfg(debug_assertions)]
-    pub(crate) fn close_pages(&mut self) {
-        self.slab.visit(|_| {});
+    /// Shows all jobs. None of them comes back into memory for that.
+    pub(crate) fn visit(&mut self, show: impl FnMut(Slot, &Job)) {
+        self.slab.visit(show);
     }
 
     pub(crate) const fn dead_bytes(&self) -> u64 {
@@ -379,7 +378,7 @@ impl Jobs {
                 let keyed = self.slot(id).and_then(|slot| Some((slot, self.at(slot)?)));
                 keyed.is_some_and(|(slot, job)| job.key_limit() == at && self.holds_key(slot, job))
             }
-            Timer::Wait(_) | Timer::Beat(_) | Timer::Slots(_) => false,
+            Timer::Wait(_) | Timer::Beat(_) | Timer::Slots(_) | Timer::Gate(_) => false,
         }
     }
 

@@ -3,14 +3,18 @@
 //!
 //! Reading order: `queue` (the data) · `ready` (the order of ready jobs) · `audience`, `bridge` (which clients see
 //! which jobs) · `consumers`, `unclaimed` (which clients wait where) · `throttle`, `rules`, `patterns`, `figures` ·
-//! `names` (room for names) · `table` (the owner).
+//! `policy`, `policies` (which ready job may start now) · `names` (room for names) · `dead` (limits on dead jobs) · `table` (the owner) · `check`.
 
 mod audience;
 mod bridge;
+mod check;
 mod consumers;
+mod dead;
 mod figures;
 mod names;
 mod patterns;
+mod policies;
+mod policy;
 mod queue;
 mod ready;
 mod rules;
@@ -23,6 +27,8 @@ pub use bridge::Bridge;
 pub(crate) use consumers::{Consumers, WaitKey, WaitsAs};
 pub use figures::{Histogram, QueueFigures};
 pub use patterns::{Patterns, is_pattern, matches};
+pub(crate) use policy::Facts;
+pub use policy::{Hold, KeyRow, KeySource, Policies, Policy, PolicyRow, Rate};
 pub use queue::{Queue, QueueImage};
 pub(crate) use ready::SortKey;
 pub use rules::{Codec, QueueRules};

@@ -9,6 +9,7 @@ use bytes::Bytes;
 use super::audience::{Class, View};
 use super::consumers::{AllConsumers, Consumers};
 use super::figures::QueueFigures;
+use super::policy::Gate;
 use super::ready::{ReadyQueue, SortKey};
 use super::rules::QueueRules;
 use super::throttle::{Slots, Throttle, Whose};
@@ -140,10 +141,12 @@ pub struct Queue {
     pub(super) rules: Option<Box<QueueRules>>,
     /// Present if the queue is throttled.
     pub(super) slots: Option<Box<Slots>>,
+    /// Present if the queue has a policy.
+    pub(super) gate: Option<Box<Gate>>,
     /// The consumers of its jobs.
     pub(super) consumers: AllConsumers,
     /// Its dead jobs, in the order in which their times end: present if their number is limited.
-    pub(super) dead: Option<Box<BTreeSet<(Timestamp, JobId)>>>,
+    pub(super) dead: Option<BTreeSet<(Timestamp, JobId)>>,
     /// Its sort keys among the unclaimed jobs of watched protocols, in order.
     pub(super) unclaimed: Vec<(Protocol, SortKey)>,
     /// Whether all protocols share its jobs.
@@ -168,10 +171,11 @@ impl Queue {
             used: 0,
             journalled: false,
             slots: image.throttle.map(|throttle| Box::new(Slots::new(image.id, throttle))),
+            gate: None,
             image,
             states: Vec::new(),
             consumers: AllConsumers::default(),
-            dead: rules.and_then(|rules| rules.dead_max).map(|_| Box::default()),
+            dead: rules.and_then(|rules| rules.dead_max).map(|_| BTreeSet::new()),
             rules: rules.map(Box::new),
             unclaimed: Vec::new(),
             bridged,
@@ -196,7 +200,7 @@ impl Queue {
     /// Whether it has more dead jobs than its rules allow.
     pub(super) fn has_too_many_dead(&self) -> bool {
         let max = self.rules().and_then(|rules| rules.dead_max).unwrap_or(u32::MAX);
-        self.dead.as_deref().is_some_and(|dead| dead.len() > max as usize)
+        self.dead.as_ref().is_some_and(|dead| dead.len() > max as usize)
     }
 
     pub(crate) const fn birth(&self) -> u64 {
@@ -267,7 +271,10 @@ impl Queue {
 
     /// Whether only its name keeps it alive.
     pub(super) fn is_idle(&self) -> bool {
-        self.total() == 0 && !self.image.is_special() && !self.consumers.iter().any(Consumers::are_there)
+        self.total() == 0
+            && !self.image.is_special()
+            && !self.consumers.iter().any(Consumers::are_there)
+            && self.gate.as_deref().is_none_or(|gate| gate.timer_at() == Timestamp::NEVER)
     }
 
     // ---- ready jobs ------------------------------------------------------------------------------------------------
@@ -288,13 +295,17 @@ impl Queue {
 
     /// The next job that a client of this protocol may be handed.
     pub(crate) fn first_of(&self, own: Option<Protocol>) -> Option<(SortKey, Slot)> {
-        self.ready.first_of(self.open_view(own))
+        let view = self.open_view(own);
+        let by_key = self.gate.as_deref().and_then(|gate| gate.first_of(view));
+        by_key.unwrap_or_else(|| self.ready.first_of(view))
     }
 
     /// The first job of each class that may be handed out.
     pub(super) fn firsts(&self) -> impl Iterator<Item = (Class, SortKey, Slot)> {
         let open = self.open_view(None);
-        self.ready.firsts().filter(move |(class, ..)| open.includes(*class))
+        let by_key = self.gate.as_deref().and_then(Gate::firsts);
+        let plain = by_key.is_none().then(|| self.ready.firsts());
+        by_key.into_iter().flatten().chain(plain.into_iter().flatten()).filter(move |(class, ..)| open.includes(*class))
     }
 
     /// Whether a client that sees these jobs has registered for the queue.
@@ -309,9 +320,10 @@ impl Queue {
         self.jobs(JobStateKind::Ready) > 0 && self.is_open() && self.free_slots() > 0
     }
 
-    /// Whether any of its ready jobs is not paused.
+    /// Whether any of its ready jobs is not paused, and its key holds none back.
     fn is_open(&self) -> bool {
-        self.image.paused.is_empty() || self.firsts().next().is_some()
+        let all_open = self.image.paused.is_empty() && self.gate.as_deref().is_none_or(|gate| !gate.has_keys());
+        all_open || self.firsts().next().is_some()
     }
 
     /// The job that a client of this protocol gets next, for this worker.
@@ -326,9 +338,10 @@ impl Queue {
         self.slots.as_deref().map_or(0, Slots::len)
     }
 
-    /// How many more leases it has slots for.
+    /// How many more leases it has slots and tokens for.
     fn free_slots(&self) -> u32 {
-        self.slots.as_deref().map_or(u32::MAX, Slots::free)
+        let tokens = self.gate.as_deref().map_or(u32::MAX, Gate::free);
+        self.slots.as_deref().map_or(u32::MAX, Slots::free).min(tokens)
     }
 
     /// The jobs whose leases hold slots, those leased first before others.
@@ -365,7 +378,9 @@ impl Queue {
         let beside =
             |other: &&Consumers| self.bridged || own.is_none() || other.protocol().is_none() || other.protocol() == own;
         let woken: u32 = self.consumers.iter().filter(beside).map(Consumers::woken).sum();
-        self.free_slots() > self.consumers.woken() && self.ready.len_of(self.open_view(own)) > woken
+        let view = self.open_view(own);
+        let startable = || self.gate.as_deref().and_then(|gate| gate.len_of(view));
+        self.free_slots() > self.consumers.woken() && startable().unwrap_or_else(|| self.ready.len_of(view)) > woken
     }
 
     /// The ready jobs in this scope.

@@ -3,28 +3,30 @@
 //! Not here: what a job's change of state means to others, and which client is served when work arrives.
 
 use std::collections::{BTreeSet, VecDeque};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 
-use super::audience::{Class, View};
+use super::audience::Class;
 use super::bridge::Bridge;
 use super::consumers::{Consumers, WaitKey, WaitsAs};
 use super::figures::QueueFigures;
 use super::names::Uses;
 use super::patterns::Patterns;
+use super::policy::{Gate, InForce, KeyNumber, NO_KEY};
 use super::queue::{Queue, QueueImage};
 use super::ready::SortKey;
 use super::rules::QueueRules;
 use super::throttle::Slots;
 use super::unclaimed::Unclaimed;
 use crate::change::Change;
-use crate::ids::{ClientId, JobId, Priority, Protocol, Protocols, QueueId, Timestamp};
-use crate::jobs::{Job, JobState, JobStateKind, Jobs, Slot};
+use crate::ids::{ClientId, Protocol, Protocols, QueueId, Timestamp};
+use crate::jobs::{Job, JobState, JobStateKind, Jobs, Numbered, Slot};
 use crate::refusal::{Capacity, Refusal};
 use crate::request::QueueKind;
-use crate::timers::Timers;
+use crate::timers::{Timer, Timers};
 
 /// The shortest interval between two notices about a queue.
 const NOTICE_PAUSE_MS: u64 = 60_000;
@@ -36,18 +38,21 @@ pub(crate) struct Queues {
     free: Vec<u32>,
     by_name: HashMap<Bytes, QueueId, FixedState>,
     /// The number of known queues.
-    known: u32,
+    pub(super) known: u32,
     /// Queues with a throttle or rules.
-    special: BTreeSet<QueueId>,
+    pub(super) special: BTreeSet<QueueId>,
     births: u64,
     bridge: Bridge,
     /// Rules for queues without rules of their own.
     patterns: Patterns<QueueRules>,
     pub(super) unclaimed: Unclaimed,
-    /// Throttled queues with newly free slots, to serve at the end of the visit.
-    freed: VecDeque<QueueId>,
     /// Queues with more dead jobs than their rules allow.
     pub(super) overfull: BTreeSet<QueueId>,
+    pub(super) policies: InForce,
+    /// The keys of jobs in queues with a policy that treats jobs by key. A job that is not here has none.
+    pub(super) job_keys: Numbered<KeyNumber>,
+    /// Queues with newly free slots, or jobs that may start now, to serve at the end of the visit.
+    pub(super) freed: VecDeque<QueueId>,
     /// Removed queues whose removal is not yet in the context's changes.
     dropped: Vec<QueueId>,
     pub(super) uses: Uses,
@@ -65,6 +70,8 @@ impl Queues {
             bridge: Bridge::default(),
             patterns: Patterns::default(),
             unclaimed: Unclaimed::default(),
+            policies: InForce::default(),
+            job_keys: Numbered::new(NO_KEY),
             freed: VecDeque::new(),
             overfull: BTreeSet::new(),
             dropped: Vec::new(),
@@ -116,12 +123,12 @@ impl Queues {
     }
 
     /// Whether all protocols share a queue with this image. `cycle` queues are never shared.
-    fn bridges(&self, image: &QueueImage) -> bool {
+    pub(super) fn bridges(&self, image: &QueueImage) -> bool {
         image.kind == QueueKind::Work && self.bridge.includes(&image.name)
     }
 
     /// The rules that hold for the jobs of a queue with this image, unless they are the defaults.
-    fn rules_of(&self, image: &QueueImage) -> Option<QueueRules> {
+    pub(super) fn rules_of(&self, image: &QueueImage) -> Option<QueueRules> {
         let rules = image.rules.as_deref().or_else(|| self.patterns.find(&image.name));
         rules.copied().filter(|rules| *rules != QueueRules::default())
     }
@@ -169,8 +176,10 @@ impl Queues {
         }
         self.by_name.insert(image.name.clone(), image.id);
         let (id, bridged, rules) = (image.id, self.bridges(&image), self.rules_of(&image));
+        let policy = self.policies.of(&image.name);
+        let gate = policy.map(|policy| Box::new(Gate::new((id, image.kind), Arc::clone(policy), bridged)));
         if let Some(state) = self.by_id.get_mut(index) {
-            let before = state.replace(Queue::new(image, maker, self.births, (bridged, rules)));
+            let before = state.replace(Queue::new(image, maker, self.births, (bridged, rules)).behind(gate));
             self.births += 1;
             self.count_name(maker, true);
             self.count_name(before.as_ref().and_then(|queue| queue.maker), false);
@@ -265,12 +274,16 @@ impl Queues {
     /// Counts a job in its state, and gives it its place among the ready jobs or its slot.
     pub(crate) fn enter(&mut self, job: &Job, slot: Slot, now: Timestamp, timers: &mut Timers) {
         let used = self.uses.next();
-        let Some(queue) = self.at_mut(job.queue) else { return };
+        let Self { by_id, job_keys, .. } = self;
+        let Some(queue) = by_id.get_mut(job.queue.0 as usize).and_then(Option::as_mut) else { return };
         queue.used = used;
         queue.count(job.protocol, job.state.kind(), 1);
+        if let Some(gate) = queue.gate.as_deref_mut() {
+            gate.enter(job, (job_keys.get(job.id).unwrap_or(NO_KEY), slot), now, timers);
+        }
         if job.state == JobState::Ready {
             queue.ready.insert(SortKey::of(job), Class::of(job), slot);
-        } else if let (JobState::Dead(until), Some(dead)) = (&job.state, queue.dead.as_deref_mut()) {
+        } else if let (JobState::Dead(until), Some(dead)) = (&job.state, queue.dead.as_mut()) {
             dead.insert((*until, job.id));
             self.note_dead(job.queue);
         } else if let Some((lease, slots)) = job.lease().zip(queue.slots.as_deref_mut()) {
@@ -280,18 +293,24 @@ impl Queues {
 
     /// A job is about to leave its state.
     pub(crate) fn leave(&mut self, job: &Job) {
-        let Some(queue) = self.at_mut(job.queue) else { return };
+        let Self { by_id, job_keys, freed, .. } = self;
+        let Some(queue) = by_id.get_mut(job.queue.0 as usize).and_then(Option::as_mut) else { return };
         queue.count(job.protocol, job.state.kind(), -1);
+        if let Some(gate) = queue.gate.as_deref_mut()
+            && gate.leave(job, job_keys.get(job.id).unwrap_or(NO_KEY))
+        {
+            freed.push_back(job.queue);
+        }
         if job.state == JobState::Ready {
             queue.ready.remove(SortKey::of(job), Class::of(job));
-        } else if let (JobState::Dead(until), Some(dead)) = (&job.state, queue.dead.as_deref_mut()) {
+        } else if let (JobState::Dead(until), Some(dead)) = (&job.state, queue.dead.as_mut()) {
             dead.remove(&(*until, job.id));
             self.note_dead(job.queue);
         } else if let Some((lease, slots)) = job.lease().zip(queue.slots.as_deref_mut())
             && slots.release(job.id, lease)
-            && self.freed.back() != Some(&job.queue)
+            && freed.back() != Some(&job.queue)
         {
-            self.freed.push_back(job.queue);
+            freed.push_back(job.queue);
         }
     }
 
@@ -304,6 +323,7 @@ impl Queues {
         for id in &changed {
             if let Some(queue) = self.at_mut(*id) {
                 queue.bridged = !queue.bridged;
+                queue.relist(false);
             }
             self.note_unclaimed(*id);
         }
@@ -325,47 +345,12 @@ impl Queues {
         Some(std::mem::replace(&mut queue.rules, rules.map(Box::new)).map(|rules| *rules).unwrap_or_default())
     }
 
-    /// Lists the dead jobs of queues anew whose rules have changed. Looks at all dead jobs, once, if their number becomes
-    /// limited anywhere.
-    pub(crate) fn list_dead(&mut self, changed: &[QueueId], jobs: &Jobs) {
-        let mut begun = BTreeSet::new();
-        for id in changed {
-            let Some(queue) = self.at_mut(*id) else { continue };
-            let is_limited = queue.rules().is_some_and(|rules| rules.dead_max.is_some());
-            if is_limited != queue.dead.is_some() {
-                queue.dead = is_limited.then(Box::default);
-                begun.extend(is_limited.then_some(*id));
-            }
-        }
-        for (until, job) in jobs.timed(JobStateKind::Dead).into_iter().flatten().filter(|_| !begun.is_empty()) {
-            let queue = jobs.get(*job).map(|job| job.queue).filter(|queue| begun.contains(queue));
-            if let Some(dead) = queue.and_then(|queue| self.at_mut(queue)?.dead.as_deref_mut()) {
-                dead.insert((*until, *job));
-            }
-        }
-        changed.iter().for_each(|id| self.note_dead(*id));
-    }
-
-    /// The number of dead jobs of a queue, or its limit, has changed.
-    fn note_dead(&mut self, id: QueueId) {
-        if self.at(id).is_some_and(Queue::has_too_many_dead) {
-            self.overfull.insert(id);
-        } else {
-            self.overfull.remove(&id);
-        }
-    }
-
-    /// Of a queue with more dead jobs than its rules allow, the one whose time ends first.
-    pub(crate) fn oldest_of_too_many_dead(&self) -> Option<JobId> {
-        let dead = self.at(*self.overfull.first()?)?.dead.as_deref()?;
-        dead.first().map(|(_, job)| *job)
-    }
-
     /// The codec of a queue has changed, which decides which protocols can express a job: forgets all conversion errors
     /// of its ready jobs. Looks at those that have any.
     pub(crate) fn clear_unfit(&mut self, id: QueueId, jobs: &mut Jobs) {
         let Some(queue) = self.at_mut(id) else { return };
         queue.ready.clear_unfit().into_iter().for_each(|slot| jobs.clear_unfit(slot));
+        queue.relist(true);
         self.note_unclaimed(id);
     }
 
@@ -400,11 +385,17 @@ impl Queues {
     }
 
     /// Whether a timer of this queue that was set for this time is still live.
-    pub(crate) fn has_timer(&self, at: Timestamp, id: QueueId) -> bool {
-        self.at(id).and_then(|queue| queue.slots.as_deref()).is_some_and(|slots| slots.timer_at() == at)
+    pub(crate) fn has_timer(&self, at: Timestamp, timer: Timer) -> bool {
+        match timer {
+            Timer::Slots(id) => self.at(id).and_then(|queue| queue.slots.as_deref()).map(Slots::timer_at) == Some(at),
+            Timer::Gate(id) => self.at(id).and_then(|queue| queue.gate.as_deref()).map(Gate::timer_at) == Some(at),
+            Timer::Lease(_) | Timer::Expiry(_) | Timer::Age(_) | Timer::Key(_) | Timer::Wait(_) | Timer::Beat(_) => {
+                false
+            }
+        }
     }
 
-    /// The next throttled queue with newly free slots.
+    /// The next queue with newly free slots or jobs that may start now.
     pub(crate) fn pop_freed(&mut self) -> Option<QueueId> {
         self.freed.pop_front()
     }
@@ -481,67 +472,4 @@ impl Queues {
     }
 
     // ---- invariants ------------------------------------------------------------------------------------------------
-
-    /// Asserts that the queues agree with their jobs.
-    pub(crate) fn check(&self, jobs: &Jobs, now: Timestamp) {
-        let known = self.iter().filter(|queue| queue.image.is_known()).count();
-        assert_eq!(known, self.known as usize, "queues known");
-        self.check_names();
-        let special: Vec<QueueId> =
-            self.iter().filter(|queue| queue.image.is_special()).map(|queue| queue.image.id).collect();
-        assert!(self.special.iter().eq(&special), "queues with a throttle or rules");
-        assert!(self.freed.is_empty(), "queues are left to serve");
-        for queue in self.iter() {
-            let name = &queue.image.name;
-            assert_eq!(self.named(name), Some(queue.image.id), "{name:?} is not found by name");
-            assert_eq!(queue.bridged, self.bridges(&queue.image), "{name:?} is bridged");
-            assert_eq!(queue.rules().copied(), self.rules_of(&queue.image), "{name:?} has rules");
-            assert!(queue.image.is_known() || !queue.is_idle(), "{name:?} is idle and not known");
-            check_ready(queue, jobs);
-            let throttle = queue.slots.as_deref().map(Slots::throttle);
-            assert_eq!(throttle, queue.image.throttle, "{name:?} is throttled");
-            assert_eq!(self.overfull.contains(&queue.image.id), queue.has_too_many_dead(), "{name:?} is overfull");
-            if let Some(listed) = queue.dead.as_deref() {
-                let dead = jobs.timed(JobStateKind::Dead).into_iter().flatten();
-                let own = dead.filter(|(_, job)| jobs.get(*job).is_some_and(|job| job.queue == queue.image.id));
-                assert!(listed.iter().eq(own), "dead jobs of {name:?}");
-            }
-            if let Some(slots) = &queue.slots {
-                let leased = jobs.iter().map(|(_, job)| job).filter(|job| job.queue == queue.image.id);
-                slots.check(name, leased.filter_map(|job| Some((job.id, job.lease()?))), now);
-            }
-        }
-        self.check_unclaimed();
-    }
-}
-
-/// Asserts that the ready queue is in order, and that clients of each protocol see its jobs and no others.
-fn check_ready(queue: &Queue, jobs: &Jobs) {
-    let name = &queue.image.name;
-    let (mut ready, mut before) = (0, None);
-    for slot in queue.ready.slots() {
-        let job = jobs.at(slot);
-        let belongs = |job: &Job| job.state == JobState::Ready && job.queue == queue.image.id;
-        assert!(job.is_some_and(belongs), "{name:?} {slot:?}");
-        let at = job.map(SortKey::of);
-        assert!(before < at, "{name:?} out of order");
-        before = at;
-        ready += 1;
-    }
-    assert_eq!(ready, queue.jobs(JobStateKind::Ready), "{name:?}: ready queue and count");
-    assert_eq!(queue.ready.is_empty(), ready == 0);
-    assert_eq!(queue.ready.counts(View::ALL).iter().sum::<u32>(), ready, "{name:?}: {} lanes", Priority::COUNT);
-    for own in queue.consumers.iter().map(Consumers::protocol) {
-        let sees = |slot: &Slot| {
-            let Some(job) = jobs.at(*slot) else { return false };
-            let words = own.is_none_or(|own| job.protocol == own || (queue.bridged && !job.unfit.has(own)));
-            let own_words = !(queue.bridged && own.is_some_and(|own| job.unfit.has(own)));
-            queue.image.kind == QueueKind::Cycle || (words && own_words)
-        };
-        let mut seen = queue.ready.slots().filter(sees);
-        let first = queue.ready.first_of(queue.view(own)).map(|(_, slot)| slot);
-        assert_eq!(first, seen.next(), "{name:?}, the first job that {own:?} sees");
-        let many = u32::try_from(seen.count()).unwrap_or(u32::MAX) + u32::from(first.is_some());
-        assert_eq!(queue.ready.len_of(queue.view(own)), many, "{name:?}, jobs that {own:?} sees");
-    }
 }

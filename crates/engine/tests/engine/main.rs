@@ -22,6 +22,7 @@ mod listing;
 mod on_dead;
 mod order;
 mod past;
+mod policies;
 mod queues;
 mod retries;
 mod room;

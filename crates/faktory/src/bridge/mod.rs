@@ -7,8 +7,8 @@ use std::borrow::Cow;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::value::RawValue;
-use windlass_bridge::{Bridge, Call, Codec, Fault, Job, Origin, Unconvertible, Why, json};
-use windlass_engine::{Priority, Protocol};
+use windlass_bridge::{Bridge, Call, Codec, Fault, Job, Origin, Unconvertible, Why, json, pointer};
+use windlass_engine::{KeySource, Priority, Protocol};
 
 use fwp::Fwp;
 
@@ -174,6 +174,11 @@ impl Origin for FwpOrigin {
 
     fn text(&self, job: &windlass_engine::Job, skew_ms: i64) -> Option<Vec<u8>> {
         shown::text(job, skew_ms)
+    }
+
+    fn key(&self, body: &[u8], at: &KeySource) -> Option<Vec<u8>> {
+        let member = if matches!(at, KeySource::Custom(_)) { "/custom" } else { "/args" };
+        json::key(body, &[member, pointer(at)?].concat())
     }
 }
 

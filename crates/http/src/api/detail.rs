@@ -1,8 +1,9 @@
 //! One job: everything about it, and why it does not run, as one code and one sentence.
 
+use bytes::Bytes;
 use windlass_bridge::Job as Crossing;
 use windlass_engine::{
-    Expiry, Holder, JobState, JobStateKind, JobView, LeaseHolder, OnExpiry, Protocol, QueueRow, Why,
+    Expiry, Hold, Holder, JobState, JobStateKind, JobView, LeaseHolder, OnExpiry, Protocol, QueueRow, Timestamp, Why,
 };
 
 use super::attempts::Attempt;
@@ -82,7 +83,7 @@ view! {
         let (code, sentence) = sentence((&why, queue), view, app, now);
         let misfits = if matches!(code, "unserved" | "waiting") { misfits(view, app) } else { Vec::new() };
     } {
-        /// `leased`, `scheduled`, `retrying`, `dead`, `parked`, `done`, `paused`, `throttled`, `unserved` or `waiting`.
+        /// `leased`, `scheduled`, `retrying`, `dead`, `parked`, `done`, `paused`, `throttled`, `held`, `unserved` or `waiting`.
         code: &'static str = code,
         /// The same as a sentence.
         text: String = std::iter::once(sentence).chain(misfits).collect::<Vec<_>>().join("; "),
@@ -106,6 +107,7 @@ fn sentence((why, row): (&Why, Option<&QueueRow>), view: &JobView, app: &App, no
             ("paused", format!("the queue {queue} is paused{since}"))
         }
         Why::Throttled { .. } => ("throttled", format!("jobs in progress hold all slots of the throttle of {queue}")),
+        Why::Held(hold) => ("held", held(hold, &queue, now)),
         Why::Unserved { others } if others.is_empty() => ("unserved", format!("no worker serves {queue}")),
         Why::Unserved { others } => {
             let others: Vec<_> = others.iter().map(|protocol| app.protocol_name(*protocol)).collect();
@@ -117,6 +119,25 @@ fn sentence((why, row): (&Why, Option<&QueueRow>), view: &JobView, app: &App, no
         Why::Behind { jobs, more } => {
             let least = if *more { "at least " } else { "" };
             ("waiting", format!("{least}{jobs} jobs of {queue} are before it{}", busy(row)))
+        }
+    }
+}
+
+/// What a policy waits for.
+fn held(hold: &Hold, queue: &Name, now: Now) -> String {
+    let key_name = |key: &Bytes| match &**key {
+        [] => "jobs without a key".to_owned(),
+        key => format!("the key {}", String::from_utf8_lossy(key).escape_debug()),
+    };
+    let in_s = |until: Timestamp| until.ms_since(now.engine) as f64 / 1_000.0;
+    match hold {
+        Hold::Rate { until } => format!("the rate of {queue} allows the next start in {:.1} s", in_s(*until)),
+        Hold::KeyRate { key, until } => {
+            format!("the rate of {} in {queue} allows the next start in {:.1} s", key_name(key), in_s(*until))
+        }
+        Hold::Key { key, jobs } => {
+            let verb = if *jobs == 1 { "holds" } else { "hold" };
+            format!("{jobs} running or to be retried {verb} {} in {queue}", key_name(key))
         }
     }
 }

@@ -18,6 +18,7 @@ pub(crate) mod listing;
 mod metrics;
 mod pace;
 pub(crate) mod pages;
+pub(crate) mod policies;
 mod push;
 pub(crate) mod queues;
 pub(crate) mod schedules;
@@ -95,6 +96,7 @@ fn reading() -> OpenApiRouter<Arc<App>> {
         history: history;
         metrics: metrics;
         queues: list, get;
+        policies: get;
         throttles: list;
         jobs: list, get, body;
         bulk: count;

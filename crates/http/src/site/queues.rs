@@ -15,6 +15,7 @@ use super::shell::{Age, Rendered, Shell, page};
 use crate::api::filter::Conditions;
 use crate::api::jobs::{self, JobPage, Which};
 use crate::api::listing::Page;
+use crate::api::policies::{self, QueueKeys};
 use crate::api::queues::{self, QueuePage};
 use crate::api::views::{Queue, Rates};
 use crate::app::Shared;
@@ -129,6 +130,7 @@ impl List {
 struct OneQueue {
     shell: Shell,
     queue: Queue,
+    policy: Option<QueueKeys>,
     /// What workers have in hand.
     running: JobPage,
     /// What runs next, or the newest jobs.
@@ -166,6 +168,7 @@ pub(super) async fn show(
         Err(problem) if problem.status == StatusCode::NOT_FOUND => return Ok(to_path(&shell.prefix, "/queues")),
         Err(problem) => return Err(problem),
     };
+    let policy = policies::of_queue(&app, &name).await?;
     let of = |conditions, which| jobs::list(app.clone(), TwoParams(conditions, which));
     let first = || Which { limit: Some(FEW), ..Which::default() };
     let running = of(Conditions::of_queue(name.clone()).leased(), first()).await?.0;
@@ -181,7 +184,8 @@ pub(super) async fn show(
         Some([fine, _]) => rates(&fine, EVERY.as_secs()),
         None => Vec::new(),
     };
-    page(&OneQueue { shell, queue, running, list, is_next, query, plots, is_long }).map(|page| page.into_response())
+    page(&OneQueue { shell, queue, policy, running, list, is_next, query, plots, is_long })
+        .map(|page| page.into_response())
 }
 
 impl Queue {

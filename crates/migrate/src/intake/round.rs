@@ -129,7 +129,7 @@ pub(super) fn any_command(context: &mut Context, engine: &Engine) -> Command {
         }
         (6, _) => {
             let retry = Some(Retry { failures_max: 7, losses_max: 1, backoff: Backoff::Faktory });
-            let rules = QueueRules { codec: Codec::Base64, retry, body_bytes_max: None };
+            let rules = QueueRules { codec: Codec::Base64, retry, body_bytes_max: None, ..QueueRules::default() };
             Command::Queue(QueueCommand::SetRules { queue: Bytes::from_static(b"mail"), rules })
         }
         (7, _) => {

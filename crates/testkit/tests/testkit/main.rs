@@ -3,5 +3,6 @@
 
 mod answers;
 mod calendar;
+mod policies;
 mod simulator;
 mod transcript;

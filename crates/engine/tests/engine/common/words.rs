@@ -1,8 +1,8 @@
 //! Events as lines of text.
 
 use windlass_engine::{
-    Attempt, ClientId, Cursor, End, Event, Fate, JobView, Note, Notice, Pushed, Reply, Schedule, Taken, Timestamp,
-    Watched,
+    Attempt, ClientId, Cursor, End, Event, Fate, JobView, KeyRow, Note, Notice, Pushed, Reply, Schedule, Taken,
+    Timestamp, Watched,
 };
 
 /// One line per event: the client it is for, and its content.
@@ -59,6 +59,10 @@ fn word(event: &Event) -> String {
         }
         Event::Reply(_, Reply::Throttles { rows, next }) => {
             listed("throttles", rows.iter().map(|row| text(&row.queue)), *next)
+        }
+        Event::Reply(_, Reply::Keys { rows, next, .. }) => {
+            let key = |row: &KeyRow| format!("{}: {} {}", text(&row.key), row.waiting, row.running);
+            listed("keys", rows.iter().map(key), *next)
         }
         Event::Reply(_, Reply::Workers { rows, next }) => {
             listed("workers", rows.iter().map(|row| format!("{} {}", text(&row.name), row.held)), *next)

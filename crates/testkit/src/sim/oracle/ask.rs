@@ -92,9 +92,13 @@ impl Oracle {
             Command::Query(Query::Days) => self.count_days(),
             // The script has none of these: a reply would be a difference.
             Command::Client(ClientCommand::Disconnect(_) | ClientCommand::Watch { .. })
-            | Command::Query(Query::Why(_) | Query::Figures { .. } | Query::Batches { .. } | Query::Throttles { .. }) => {
-                Ok(None)
-            }
+            | Command::Query(
+                Query::Why(_)
+                | Query::Figures { .. }
+                | Query::Batches { .. }
+                | Query::Throttles { .. }
+                | Query::Keys { .. },
+            ) => Ok(None),
             Command::Barrier => Ok(Some(Reply::Settled)),
             Command::Query(Query::Configured { .. } | Query::WorkLeft) | Command::Claim(_) => {
                 unreachable!("only the daemon itself sends this")

@@ -1,0 +1,205 @@
+//! Policies of `[queues.NAME]`: which job may start when.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use windlass_config::Period;
+use windlass_engine::{KeySource, Policy};
+
+use super::Queue;
+
+/// Starts per time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Rate {
+    /// Starts in each period.
+    pub jobs: u32,
+    /// The period.
+    pub per: Period,
+    /// Starts that may be saved up; `jobs` if left out.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub burst: Option<u32>,
+}
+
+/// Where a job's key is: one of these.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Key {
+    /// A JSON pointer into FWP's arguments, or into a JSON body.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub args: Option<String>,
+    /// A JSON pointer into FWP's `custom`, or into a JSON body.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub custom: Option<String>,
+    /// The coalescing key.
+    #[serde(skip_serializing_if = "is_false")]
+    pub unique: bool,
+    /// With `unique`: what stands before this character.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub split: Option<char>,
+    /// What stands before this character in the body.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub prefix: Option<char>,
+    /// The value of this line in the head of the body.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub header: Option<String>,
+}
+
+/// Limits of each key. `None` means no limit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct PerKey {
+    /// Jobs that are worked on at once.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub running: Option<u32>,
+    /// Starts per time.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rate: Option<Rate>,
+    /// Jobs that wait when another is submitted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub waiting_max: Option<u32>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+pub(super) const fn is_false(value: &bool) -> bool {
+    !*value
+}
+
+/// The policy of a queue; the default if it has none.
+///
+/// # Errors
+///
+/// What is wrong with it.
+pub(crate) fn policy(queue: &Queue) -> Result<Policy, String> {
+    let PerKey { running, rate: key_rate, waiting_max } = queue.per_key;
+    let policy = Policy {
+        rate: queue.rate.map(|it| rate("rate", it)).transpose()?,
+        key: queue.key.as_ref().map(source).transpose()?,
+        key_running_max: positive("per_key.running", running)?,
+        key_rate: key_rate.map(|it| rate("per_key.rate", it)).transpose()?,
+        key_waiting_max: positive("per_key.waiting_max", waiting_max)?,
+        fair: queue.fair,
+        weights: weights(&queue.weights)?,
+        ordered: queue.ordered,
+    };
+    if policy.has_keys() && policy.key.is_none() {
+        return Err("key must be given with per_key, fair and ordered".to_owned());
+    }
+    if policy.key.is_some() && !policy.has_keys() {
+        return Err("key has no effect without per_key, fair or ordered".to_owned());
+    }
+    if !policy.weights.is_empty() && !policy.fair {
+        return Err("weights need fair = true".to_owned());
+    }
+    if policy.ordered && policy.key_running_max.is_some_and(|max| max > 1) {
+        return Err("ordered means per_key.running = 1".to_owned());
+    }
+    Ok(policy)
+}
+
+fn rate(name: &str, Rate { jobs, per, burst }: Rate) -> Result<windlass_engine::Rate, String> {
+    let per_ms = u32::try_from(per.as_ms()).map_err(|_| format!("{name}.per is too long"))?;
+    let burst = burst.unwrap_or(jobs);
+    if jobs == 0 || per_ms == 0 || burst == 0 {
+        return Err(format!("{name}: jobs, per and burst must be more than 0"));
+    }
+    Ok(windlass_engine::Rate { jobs, per_ms, burst })
+}
+
+fn positive(name: &str, value: Option<u32>) -> Result<Option<u32>, String> {
+    if value == Some(0) { Err(format!("{name} must be more than 0")) } else { Ok(value) }
+}
+
+fn weights(weights: &BTreeMap<String, u32>) -> Result<BTreeMap<bytes::Bytes, u32>, String> {
+    const WEIGHT_MAX: u32 = 1_000;
+    match weights.iter().find(|(_, weight)| !(1..=WEIGHT_MAX).contains(*weight)) {
+        Some((key, _)) => Err(format!("weights.{}: must be from 1 to {WEIGHT_MAX}", key.escape_debug())),
+        None => Ok(weights.iter().map(|(key, weight)| (key.clone().into(), *weight)).collect()),
+    }
+}
+
+fn source(key: &Key) -> Result<KeySource, String> {
+    let Key { args, custom, unique, split, prefix, header } = key;
+    let pointer = |at: &String| match at.starts_with('/') {
+        true => Ok(at.as_str().into()),
+        false => Err(format!("key: {} is no JSON pointer: it must begin with /", at.escape_debug())),
+    };
+    let byte =
+        |end: char| u8::try_from(end).map_err(|_| "key: split and prefix must be one ASCII character".to_owned());
+    let split = split.map(byte).transpose()?;
+    if split.is_some() && !unique {
+        return Err("key.split needs unique = true".to_owned());
+    }
+    let mut sources = Vec::new();
+    sources.extend(args.as_ref().map(pointer).transpose()?.map(KeySource::Args));
+    sources.extend(custom.as_ref().map(pointer).transpose()?.map(KeySource::Custom));
+    sources.extend(unique.then_some(KeySource::Unique(split)));
+    sources.extend(prefix.map(byte).transpose()?.map(KeySource::Prefix));
+    sources.extend(header.as_ref().map(|name| KeySource::Header(name.as_str().into())));
+    match (sources.pop(), sources.is_empty()) {
+        (Some(only), true) => Ok(only),
+        _ => Err("key must have exactly one of args, custom, unique, prefix and header".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn policy_of(text: &str) -> Result<Policy, String> {
+        policy(&toml::from_str(text).unwrap())
+    }
+
+    #[test]
+    fn every_key_of_a_policy_is_read() {
+        let text = "rate = { jobs = 100, per = '1m', burst = 20 }\nkey = { args = '/0/tenant' }\nfair = true\n\
+                    per_key = { running = 2, rate = { jobs = 10, per = '1s' }, waiting_max = 9 }\nweights = { gold = 5 }";
+        let expected = Policy {
+            rate: Some(windlass_engine::Rate { jobs: 100, per_ms: 60_000, burst: 20 }),
+            key: Some(KeySource::Args("/0/tenant".into())),
+            key_running_max: Some(2),
+            key_rate: Some(windlass_engine::Rate { jobs: 10, per_ms: 1_000, burst: 10 }),
+            key_waiting_max: Some(9),
+            fair: true,
+            weights: BTreeMap::from([("gold".into(), 5)]),
+            ordered: false,
+        };
+        assert_eq!(policy_of(text), Ok(expected));
+        let sources = [
+            ("custom = '/t'", KeySource::Custom("/t".into())),
+            ("unique = true", KeySource::Unique(None)),
+            ("unique = true, split = ':'", KeySource::Unique(Some(b':'))),
+            ("prefix = '|'", KeySource::Prefix(b'|')),
+            ("header = 'Tenant'", KeySource::Header("Tenant".into())),
+        ];
+        for (text, source) in sources {
+            let policy = policy_of(&format!("key = {{ {text} }}\nordered = true")).unwrap();
+            assert_eq!((policy.key, policy.ordered), (Some(source), true));
+        }
+        assert_eq!(policy_of(""), Ok(Policy::default()));
+    }
+
+    #[test]
+    fn a_policy_without_a_meaning_is_refused() {
+        let table = [
+            ("rate = { jobs = 0, per = '1s' }", "rate: jobs, per and burst"),
+            ("rate = { jobs = 1, per = '0s' }", "rate: jobs, per and burst"),
+            ("rate = { jobs = 1, per = '2000h' }", "rate.per is too long"),
+            ("ordered = true", "key must be given"),
+            ("key = { args = '/0' }", "key has no effect"),
+            ("key = { args = '0' }\nfair = true", "key: 0 is no JSON pointer"),
+            ("key = { args = '/0', unique = true }\nfair = true", "key must have exactly one"),
+            ("key = {}\nfair = true", "key must have exactly one"),
+            ("key = { args = '/0', split = ':' }\nfair = true", "key.split needs"),
+            ("key = { prefix = 'é' }\nfair = true", "one ASCII character"),
+            ("key = { unique = true }\nordered = true\nweights = { a = 2 }", "weights need fair"),
+            ("key = { unique = true }\nfair = true\nweights = { a = 0 }", "weights.a: must be from 1"),
+            ("key = { unique = true }\nordered = true\nper_key = { running = 2 }", "ordered means"),
+            ("key = { unique = true }\nper_key = { running = 0 }", "per_key.running must be"),
+        ];
+        for (text, expected) in table {
+            let error = policy_of(text).unwrap_err();
+            assert!(error.contains(expected), "{text}: {error}");
+        }
+    }
+}

@@ -1,0 +1,226 @@
+//! Policies of all queues: set, and kept up with jobs and time.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::policy::{Facts, Gate, Hold, KeyRow, NO_KEY, Policies, Policy, PolicyRow};
+use super::queue::Queue;
+use super::table::Queues;
+use crate::condition::JobReader;
+use crate::ids::{QueueId, Timestamp};
+use crate::jobs::{Job, Jobs, Slot};
+use crate::timers::Timers;
+
+impl Queue {
+    /// The same queue with a policy.
+    pub(super) fn behind(mut self, gate: Option<Box<Gate>>) -> Self {
+        self.gate = gate;
+        self
+    }
+
+    /// Its policy.
+    pub(crate) fn policy(&self) -> Option<&Policy> {
+        self.gate.as_deref().map(|gate| &**gate.policy())
+    }
+
+    /// Whether its jobs have keys.
+    pub(crate) fn has_keys(&self) -> bool {
+        self.gate.as_deref().is_some_and(Gate::has_keys)
+    }
+
+    /// Jobs of a key that wait.
+    pub(crate) fn waiting_of(&self, key: &[u8]) -> u32 {
+        self.gate.as_deref().map_or(0, |gate| gate.waiting(key))
+    }
+
+    /// Its policy, and what may start by it.
+    pub(crate) fn policy_row(&self) -> Option<PolicyRow> {
+        self.gate.as_deref().map(Gate::row)
+    }
+
+    /// Keys with jobs that wait or run, from a number on.
+    pub(crate) fn keys_from(&self, number: u32) -> impl Iterator<Item = (u32, KeyRow)> {
+        self.gate.as_deref().into_iter().flat_map(move |gate| gate.keys_from(number))
+    }
+
+    /// Which clients see which of its jobs has changed.
+    pub(super) fn relist(&mut self, clear_unfit: bool) {
+        let bridged = self.bridged;
+        self.gate.iter_mut().for_each(|gate| gate.relist(bridged, clear_unfit));
+    }
+}
+
+impl Queues {
+    /// Replaces all policies. Returns the queues whose policy has changed. Looks at all queues, and at all jobs if there
+    /// are any of those queues.
+    pub(crate) fn set_policies(
+        &mut self,
+        policies: &Policies,
+        jobs: &mut Jobs,
+        now: Timestamp,
+        timers: &mut Timers,
+    ) -> Vec<QueueId> {
+        self.policies.set(policies);
+        let of = |queue: &Queue| self.policies.of(&queue.image.name).cloned();
+        let changed: BTreeMap<QueueId, Option<Arc<Policy>>> = self
+            .iter()
+            .map(|queue| (queue.image.id, of(queue)))
+            .filter(|(id, policy)| self.at(*id).and_then(Queue::policy) != policy.as_deref())
+            .collect();
+        let mut unkeyed = Vec::new();
+        for (id, policy) in &changed {
+            let Some(queue) = self.at_mut(*id) else { continue };
+            let (kind, bridged) = (queue.image.kind, queue.bridged);
+            if queue.gate.as_deref_mut().is_none_or(|gate| match policy {
+                Some(policy) => gate.change((policy, kind, bridged), now),
+                None => true,
+            }) {
+                unkeyed.push(*id);
+            }
+            match policy {
+                Some(policy) if queue.gate.is_none() => {
+                    queue.gate = Some(Box::new(Gate::new((*id, kind), Arc::clone(policy), bridged)));
+                }
+                Some(_) => {}
+                None => queue.gate.take().into_iter().for_each(|gate| timers.cancel(gate.timer_at())),
+            }
+        }
+        let has_jobs = |id: &QueueId| self.at(*id).is_some_and(|queue| queue.total() > 0);
+        if changed.keys().any(has_jobs) {
+            jobs.visit(|slot, job| {
+                if changed.contains_key(&job.queue) {
+                    if unkeyed.contains(&job.queue) {
+                        self.job_keys.remove(job.id);
+                    }
+                    self.enter_gate(job, slot, now, timers);
+                }
+            });
+        }
+        changed.keys().for_each(|id| self.note_unclaimed(*id));
+        changed.into_keys().collect()
+    }
+
+    fn enter_gate(&mut self, job: &Job, slot: Slot, now: Timestamp, timers: &mut Timers) {
+        let number = self.job_keys.get(job.id).unwrap_or(NO_KEY);
+        if let Some(gate) = self.gate_mut(job.queue) {
+            gate.enter(job, (number, slot), now, timers);
+        }
+    }
+
+    fn gate_mut(&mut self, id: QueueId) -> Option<&mut Gate> {
+        self.at_mut(id)?.gate.as_deref_mut()
+    }
+
+    /// The key of a job in a queue; empty if it has none there.
+    pub(crate) fn key_of(&self, queue: QueueId, facts: Facts<'_>, reader: Option<&dyn JobReader>) -> Vec<u8> {
+        let gate = self.at(queue).and_then(|queue| queue.gate.as_deref()).filter(|gate| gate.has_keys());
+        gate.and_then(|gate| gate.policy().key.as_ref()).map(|key| key.read(facts, reader)).unwrap_or_default()
+    }
+
+    fn read(&self, job: &Job, reader: Option<&dyn JobReader>) -> Vec<u8> {
+        if !self.at(job.queue).is_some_and(Queue::has_keys) {
+            return Vec::new();
+        }
+        let body = job.payload.stored().is_none().then(|| job.body());
+        self.key_of(job.queue, Facts { protocol: job.protocol, body, unique: job.key() }, reader)
+    }
+
+    /// A job gets its key, before it enters its first state.
+    pub(crate) fn add_key(&mut self, job: &Job, reader: Option<&dyn JobReader>, now: Timestamp) {
+        let key = self.read(job, reader);
+        if !key.is_empty() {
+            self.set_key(job, &key, now);
+        }
+    }
+
+    fn set_key(&mut self, job: &Job, key: &[u8], now: Timestamp) {
+        let number = self.gate_mut(job.queue).map_or(NO_KEY, |gate| gate.add(key, now));
+        if number != NO_KEY {
+            self.job_keys.set(job.id, number);
+        }
+    }
+
+    /// A job is removed, after it has left its last state.
+    pub(crate) fn remove_key(&mut self, job: &Job, timers: &mut Timers) {
+        let number = if self.job_keys.is_empty() { None } else { self.job_keys.remove(job.id) };
+        if let Some(gate) = self.gate_mut(job.queue) {
+            gate.remove(number, timers);
+        }
+    }
+
+    /// Whether a job has a key that was read.
+    pub(crate) fn is_keyed(&self, job: &Job) -> bool {
+        self.job_keys.get(job.id).is_some()
+    }
+
+    /// Reads the key of a job again, which is in a state. Returns whether it has changed.
+    pub(crate) fn read_key(
+        &mut self,
+        (job, slot): (&Job, Slot),
+        reader: Option<&dyn JobReader>,
+        now: Timestamp,
+        timers: &mut Timers,
+    ) -> bool {
+        let (before, key) = (self.job_keys.get(job.id).unwrap_or(NO_KEY), self.read(job, reader));
+        let Some(gate) = self.gate_mut(job.queue).filter(|gate| !gate.is_called(before, &key)) else { return false };
+        gate.leave(job, before);
+        self.remove_key(job, timers);
+        if !key.is_empty() {
+            self.set_key(job, &key, now);
+        }
+        self.enter_gate(job, slot, now, timers);
+        self.freed.push_back(job.queue);
+        self.note_unclaimed(job.queue);
+        true
+    }
+
+    /// A job is about to be handed out.
+    pub(crate) fn start(&mut self, job: &Job, now: Timestamp, timers: &mut Timers) {
+        let Self { by_id, job_keys, freed, .. } = self;
+        let queue = by_id.get_mut(job.queue.0 as usize).and_then(Option::as_mut);
+        let Some(gate) = queue.and_then(|queue| queue.gate.as_deref_mut()) else { return };
+        let before = gate.free();
+        gate.start(job_keys.get(job.id).unwrap_or(NO_KEY), now, timers);
+        // Tokens may have come meanwhile.
+        if gate.free() >= before && before < u32::MAX {
+            freed.push_back(job.queue);
+        }
+    }
+
+    /// Brings the tokens of a queue up to a moment.
+    pub(crate) fn refill(&mut self, id: QueueId, now: Timestamp) {
+        if let Some(gate) = self.gate_mut(id) {
+            gate.refill(now);
+        }
+    }
+
+    /// The timer of a queue's policy has fired.
+    pub(crate) fn gate_due(&mut self, id: QueueId, at: Timestamp, now: Timestamp, timers: &mut Timers) {
+        timers.cancel(at);
+        if let Some(gate) = self.gate_mut(id) {
+            gate.come_due(now, timers);
+            self.note_unclaimed(id);
+            self.freed.push_back(id);
+            self.drop_if_unknown(id);
+        }
+    }
+
+    /// What holds a ready job back.
+    pub(crate) fn hold(&self, job: &Job) -> Option<Hold> {
+        self.at(job.queue)?.gate.as_deref()?.hold(self.job_keys.get(job.id).unwrap_or(NO_KEY))
+    }
+
+    /// Asserts that policies agree with their jobs.
+    pub(super) fn check_gates(&self, jobs: &Jobs) {
+        for queue in self.iter() {
+            let (name, policy) = (&queue.image.name, self.policies.of(&queue.image.name));
+            assert_eq!(queue.policy(), policy.map(|policy| &**policy), "{name:?}: its policy");
+            let own = jobs.iter().filter(|(_, job)| job.queue == queue.image.id);
+            let keyed = own.map(|(slot, job)| (slot, self.job_keys.get(job.id).unwrap_or(NO_KEY), job.clone()));
+            if let Some(gate) = &queue.gate {
+                gate.check(keyed);
+            }
+        }
+        assert!(self.job_keys.len() <= jobs.len(), "keys of jobs that are gone");
+    }
+}

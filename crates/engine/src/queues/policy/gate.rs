@@ -1,0 +1,226 @@
+//! The policy at work in one queue.
+
+use std::sync::Arc;
+
+use super::bucket::Bucket;
+use super::keys::{KeyNumber, Keys, NO_KEY};
+use super::{Hold, KeyRow, Policy, PolicyRow};
+use crate::ids::{QueueId, Timestamp};
+use crate::jobs::{Job, Slot};
+use crate::queues::audience::{Class, View};
+use crate::queues::ready::SortKey;
+use crate::request::QueueKind;
+use crate::timers::{Timer, Timers};
+
+/// What may start of a queue with a policy.
+#[derive(Debug)]
+pub(in crate::queues) struct Gate {
+    queue: QueueId,
+    policy: Arc<Policy>,
+    /// When it began to count; its buckets were empty then.
+    began: Option<Timestamp>,
+    /// Present once it has begun, if starts are limited.
+    bucket: Option<Bucket>,
+    /// Present if the policy treats jobs by key.
+    keys: Option<Keys>,
+    bridged: bool,
+    timer_at: Timestamp,
+}
+
+impl Gate {
+    /// Entries of `cycle` queues have no keys.
+    pub(in crate::queues) fn new((queue, kind): (QueueId, QueueKind), policy: Arc<Policy>, bridged: bool) -> Self {
+        let keys = (policy.has_keys() && kind == QueueKind::Work).then(Keys::new);
+        Self { queue, policy, began: None, bucket: None, keys, bridged, timer_at: Timestamp::NEVER }
+    }
+
+    /// Has another policy from now on. Returns whether it forgets the keys of its jobs. All jobs must enter again.
+    pub(in crate::queues) fn change(
+        &mut self,
+        (policy, kind, bridged): (&Arc<Policy>, QueueKind, bool),
+        now: Timestamp,
+    ) -> bool {
+        let is_keyed = policy.has_keys() && kind == QueueKind::Work;
+        let keeps = is_keyed && policy.key == self.policy.key && self.keys.is_some();
+        if !keeps {
+            self.keys = is_keyed.then(Keys::new);
+        }
+        if policy.rate != self.policy.rate {
+            self.bucket = None;
+        }
+        (self.policy, self.bridged, self.began) = (Arc::clone(policy), bridged, None);
+        self.begin(now);
+        !keeps
+    }
+
+    pub(in crate::queues) const fn policy(&self) -> &Arc<Policy> {
+        &self.policy
+    }
+
+    pub(in crate::queues) const fn timer_at(&self) -> Timestamp {
+        self.timer_at
+    }
+
+    pub(in crate::queues) const fn has_keys(&self) -> bool {
+        self.keys.is_some()
+    }
+
+    fn begin(&mut self, now: Timestamp) -> Timestamp {
+        if let Some(began) = self.began {
+            return began;
+        }
+        self.began = Some(now);
+        self.bucket = self.bucket.or_else(|| self.policy.rate.map(|rate| Bucket::new(rate, now)));
+        if let Some(keys) = &mut self.keys {
+            keys.reset(&self.policy, self.bridged, now);
+        }
+        now
+    }
+
+    // ---- jobs ------------------------------------------------------------------------------------------------------
+
+    /// A job with this key is there. Returns the key's number.
+    pub(in crate::queues) fn add(&mut self, key: &[u8], now: Timestamp) -> KeyNumber {
+        let began = self.begin(now);
+        self.keys.as_mut().map_or(NO_KEY, |keys| keys.add(key, &self.policy, (began, now)))
+    }
+
+    /// A job of a key is gone.
+    pub(in crate::queues) fn remove(&mut self, number: Option<KeyNumber>, timers: &mut Timers) {
+        if let (Some(keys), Some(number)) = (&mut self.keys, number) {
+            keys.remove(number);
+        }
+        self.set_timer(timers);
+    }
+
+    /// A job enters its state.
+    pub(in crate::queues) fn enter(&mut self, job: &Job, at: (KeyNumber, Slot), now: Timestamp, timers: &mut Timers) {
+        self.begin(now);
+        if let Some(keys) = &mut self.keys {
+            keys.enter(job, at, &self.policy);
+        }
+        self.set_timer(timers);
+    }
+
+    /// A job leaves its state. Returns whether another may start for that.
+    pub(in crate::queues) fn leave(&mut self, job: &Job, number: KeyNumber) -> bool {
+        self.keys.as_mut().is_some_and(|keys| keys.leave(job, number, &self.policy))
+    }
+
+    /// A job is about to be handed out.
+    pub(in crate::queues) fn start(&mut self, number: KeyNumber, now: Timestamp, timers: &mut Timers) {
+        self.bucket.iter_mut().for_each(|bucket| bucket.spend(now));
+        if let Some(keys) = &mut self.keys {
+            keys.start(number, &self.policy, now);
+        }
+        self.set_timer(timers);
+    }
+
+    /// Which clients see which jobs has changed.
+    pub(in crate::queues) fn relist(&mut self, bridged: bool, clear_unfit: bool) {
+        self.bridged = bridged;
+        if let Some(keys) = &mut self.keys {
+            keys.relist(&self.policy, bridged, clear_unfit);
+        }
+    }
+
+    // ---- time ------------------------------------------------------------------------------------------------------
+
+    /// Brings the tokens up to a moment.
+    pub(in crate::queues) fn refill(&mut self, now: Timestamp) {
+        self.bucket.iter_mut().for_each(|bucket| bucket.refill(now));
+    }
+
+    /// When a token comes for which a job may wait.
+    fn next_at(&self) -> Timestamp {
+        let keys = self.keys.as_ref().map_or(Timestamp::NEVER, Keys::next_due);
+        let bucket = self.bucket.as_ref().filter(|bucket| bucket.tokens() == 0);
+        bucket.map_or(Timestamp::NEVER, Bucket::next_at).min(keys)
+    }
+
+    fn set_timer(&mut self, timers: &mut Timers) {
+        let at = self.next_at();
+        if at < self.timer_at {
+            timers.cancel(self.timer_at);
+            self.timer_at = at;
+            timers.set(at, Timer::Gate(self.queue));
+        }
+    }
+
+    /// The timer has fired.
+    pub(in crate::queues) fn come_due(&mut self, now: Timestamp, timers: &mut Timers) {
+        self.timer_at = Timestamp::NEVER;
+        self.refill(now);
+        if let Some(keys) = &mut self.keys {
+            keys.come_due(now, &self.policy);
+        }
+        self.set_timer(timers);
+    }
+
+    // ---- what may start --------------------------------------------------------------------------------------------
+
+    /// How many jobs may start now by the rate of the queue.
+    pub(in crate::queues) fn free(&self) -> u32 {
+        self.policy.rate.map_or(u32::MAX, |_| self.bucket.as_ref().map_or(0, Bucket::tokens))
+    }
+
+    /// The job that starts next of those in this view. `None`: the order of the queue decides.
+    pub(in crate::queues) fn first_of(&self, view: View) -> Option<Option<(SortKey, Slot)>> {
+        self.keys.as_ref().map(|keys| keys.first_of(view))
+    }
+
+    /// The job of each class that starts next. `None`: the order of the queue decides.
+    pub(in crate::queues) fn firsts(&self) -> Option<impl Iterator<Item = (Class, SortKey, Slot)>> {
+        self.keys.as_ref().map(Keys::firsts)
+    }
+
+    /// A number of jobs in this view that may start now: if there are any, at least one. `None`: all that are ready.
+    pub(in crate::queues) fn len_of(&self, view: View) -> Option<u32> {
+        self.keys.as_ref().filter(|_| self.policy.limits_keys()).map(|keys| keys.len_of(view))
+    }
+
+    /// What holds a ready job of this key back.
+    pub(in crate::queues) fn hold(&self, number: KeyNumber) -> Option<Hold> {
+        let key = self.keys.as_ref().and_then(|keys| keys.at(number));
+        if let Some(key) = key.filter(|key| key.held >= self.policy.held_max()) {
+            return Some(Hold::Key { key: key.text(), jobs: key.held });
+        }
+        let is_out = |bucket: &&Bucket| bucket.tokens() == 0;
+        if let Some((key, bucket)) = key.and_then(|key| Some((key, key.bucket.as_ref().filter(is_out)?))) {
+            return Some(Hold::KeyRate { key: key.text(), until: bucket.next_at() });
+        }
+        self.bucket.as_ref().filter(is_out).map(|bucket| Hold::Rate { until: bucket.next_at() })
+    }
+
+    /// Whether the key of this number has this text, or there are no keys.
+    pub(in crate::queues) fn is_called(&self, number: KeyNumber, text: &[u8]) -> bool {
+        self.keys.as_ref().is_none_or(|keys| keys.at(number).is_some_and(|key| key.text() == text))
+    }
+
+    /// Jobs of a key that wait.
+    pub(in crate::queues) fn waiting(&self, key: &[u8]) -> u32 {
+        self.keys.as_ref().and_then(|keys| keys.named(key)).map_or(0, |key| key.waiting)
+    }
+
+    /// The policy, and what may start by it.
+    pub(in crate::queues) fn row(&self) -> PolicyRow {
+        let next = self.bucket.as_ref().filter(|bucket| bucket.tokens() == 0).map(Bucket::next_at);
+        let tokens = self.policy.rate.map(|_| self.free());
+        PolicyRow { policy: (*self.policy).clone(), tokens, next_start_at: next }
+    }
+
+    /// Keys with jobs that wait or run, from a number on.
+    pub(in crate::queues) fn keys_from(&self, number: KeyNumber) -> impl Iterator<Item = (KeyNumber, KeyRow)> {
+        let keys = self.keys.as_ref().into_iter().flat_map(move |keys| keys.from(number));
+        keys.map(|(number, key)| (number, KeyRow { key: key.text(), waiting: key.waiting, running: key.held }))
+    }
+
+    /// Asserts that it agrees with the jobs of its queue, given each with the number of its key.
+    pub(in crate::queues) fn check(&self, jobs: impl Iterator<Item = (Slot, KeyNumber, Job)>) {
+        assert!(self.timer_at <= self.next_at(), "no timer is set for a token");
+        assert!(self.bucket.is_none() || self.policy.rate.is_some());
+        if let Some(keys) = &self.keys {
+            keys.check(&self.policy, jobs);
+        }
+    }
+}

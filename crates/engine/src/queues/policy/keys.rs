@@ -1,0 +1,417 @@
+//! The jobs of each key of a queue, and whose turn it is.
+//!
+//! A key whose first job may start now is in the tree of its class, in order of priority, turn and rank. With fairness a
+//! turn is virtual time: each start moves a key on, the less the more weight it has, and a key that comes waits for
+//! no more than what has begun. Otherwise all turns are equal, and ranks decide. A key without jobs is forgotten as soon as its
+//! tokens are all there again.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use bytes::Bytes;
+
+use super::Policy;
+use super::bucket::Bucket;
+use crate::ids::{Priority, Timestamp};
+use crate::jobs::{Job, JobState, Slot};
+use crate::queues::audience::{Class, View};
+use crate::queues::ready::{ReadyQueue, SortKey};
+use crate::request::QueueKind;
+
+/// The number of a key in its queue.
+pub(in crate::queues) type KeyNumber = u32;
+
+/// The key of all jobs that have none: the empty one.
+pub(in crate::queues) const NO_KEY: KeyNumber = 0;
+
+/// A place in the order of keys.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+struct Place {
+    lane: u8,
+    turn: u64,
+    rank: u64,
+}
+
+/// The first jobs of keys, in order.
+type Heads = BTreeMap<Place, (KeyNumber, Slot)>;
+
+/// The first job of a key in a class.
+type Head = (Class, Place, Slot);
+
+/// One key.
+#[derive(Debug)]
+pub(super) struct Key {
+    text: Box<[u8]>,
+    /// All its jobs, in any state.
+    jobs: u32,
+    /// Those that wait: ready, scheduled or retrying.
+    pub(super) waiting: u32,
+    /// Those that hold the key: leased ones, with `ordered` retrying ones, too.
+    pub(super) held: u32,
+    ready: ReadyQueue,
+    turn: u64,
+    pub(super) bucket: Option<Bucket>,
+    /// One of its jobs is being handed out.
+    is_starting: bool,
+    /// Its heads are in the trees.
+    is_listed: bool,
+    /// When its bucket is looked at: a token comes, or all of them are there.
+    due_at: Timestamp,
+}
+
+/// All keys of a queue.
+#[derive(Debug)]
+pub(super) struct Keys {
+    numbers: BTreeMap<Box<[u8]>, KeyNumber>,
+    keys: Vec<Option<Box<Key>>>,
+    free: Vec<KeyNumber>,
+    /// The first jobs of keys that may start, by class. An empty tree is kept.
+    heads: Vec<(Class, Heads)>,
+    /// The turn of the last start.
+    turn: u64,
+    due: BTreeSet<(Timestamp, KeyNumber)>,
+    bridged: bool,
+}
+
+impl Key {
+    fn new(text: &[u8], bucket: Option<Bucket>) -> Self {
+        Self {
+            text: text.into(),
+            jobs: 0,
+            waiting: 0,
+            held: 0,
+            ready: ReadyQueue::new(QueueKind::Work),
+            turn: 0,
+            bucket,
+            is_starting: false,
+            is_listed: false,
+            due_at: Timestamp::NEVER,
+        }
+    }
+
+    pub(super) fn text(&self) -> Bytes {
+        Bytes::copy_from_slice(&self.text)
+    }
+
+    fn may_start(&self, policy: &Policy) -> bool {
+        !self.is_starting && self.held < policy.held_max() && self.bucket.as_ref().is_none_or(|it| it.tokens() > 0)
+    }
+
+    /// Its first jobs, if they are in the trees. In order means in order for each worker, so only the very first counts.
+    fn heads(&self, policy: &Policy, bridged: bool) -> Vec<Head> {
+        if !self.is_listed {
+            return Vec::new();
+        }
+        let firsts = || self.ready.firsts();
+        let is_behind = |class: Class, at: SortKey| {
+            let blocks = |other: Class| bridged || other.protocol == class.protocol;
+            policy.ordered && firsts().any(|(other, before, _)| before < at && blocks(other))
+        };
+        let heads = firsts().filter(|(class, at, _)| !is_behind(*class, *at));
+        heads.map(|(class, at, slot)| (class, Place { lane: at.lane, turn: self.turn, rank: at.major }, slot)).collect()
+    }
+
+    /// When its bucket must be looked at.
+    fn next_due(&self) -> Timestamp {
+        match &self.bucket {
+            Some(bucket) if bucket.tokens() == 0 && !self.ready.is_empty() => bucket.next_at(),
+            // The empty key stays.
+            Some(bucket) if self.jobs == 0 && !self.text.is_empty() && !bucket.is_full() => bucket.full_at(),
+            Some(_) | None => Timestamp::NEVER,
+        }
+    }
+}
+
+/// Whether a job in this state waits, and whether it holds its key.
+fn counts(state: &JobState, policy: &Policy) -> (bool, bool) {
+    match state {
+        JobState::Ready | JobState::Scheduled(_) => (true, false),
+        JobState::Retrying(_) => (true, policy.ordered),
+        JobState::Leased(_) => (false, true),
+        JobState::Dead(_) | JobState::Done(_) | JobState::Parked => (false, false),
+    }
+}
+
+fn place_of(job: &Job, policy: &Policy) -> SortKey {
+    let at = SortKey::of(job);
+    let lane = if policy.ordered { u8::try_from(Priority::NORMAL.lane()).unwrap_or(u8::MAX) } else { at.lane };
+    SortKey { lane, ..at }
+}
+
+impl Keys {
+    pub(super) fn new() -> Self {
+        Self {
+            numbers: BTreeMap::new(),
+            keys: vec![Some(Box::new(Key::new(&[], None)))],
+            free: Vec::new(),
+            heads: Vec::new(),
+            turn: 0,
+            due: BTreeSet::new(),
+            bridged: false,
+        }
+    }
+
+    /// Begins the counts of all keys anew under a policy: no job is ready, waits or holds its key. Known jobs keep their keys.
+    pub(super) fn reset(&mut self, policy: &Policy, bridged: bool, now: Timestamp) {
+        for key in self.keys.iter_mut().flatten() {
+            let jobs = key.jobs;
+            **key = Key::new(&key.text, policy.key_rate.map(|rate| Bucket::new(rate, now)));
+            key.jobs = jobs;
+        }
+        (self.heads, self.due, self.turn, self.bridged) = (Vec::new(), BTreeSet::new(), 0, bridged);
+        for number in self.all_numbers() {
+            self.forget_if_idle(number);
+            self.note_due(number);
+        }
+    }
+
+    fn all_numbers(&self) -> std::ops::Range<KeyNumber> {
+        0..u32::try_from(self.keys.len()).unwrap_or(u32::MAX)
+    }
+
+    pub(super) fn at(&self, number: KeyNumber) -> Option<&Key> {
+        self.keys.get(number as usize)?.as_deref()
+    }
+
+    fn at_mut(&mut self, number: KeyNumber) -> Option<&mut Key> {
+        self.keys.get_mut(number as usize)?.as_deref_mut()
+    }
+
+    /// The key of this text, if it has jobs.
+    pub(super) fn named(&self, text: &[u8]) -> Option<&Key> {
+        self.at(if text.is_empty() { NO_KEY } else { *self.numbers.get(text)? })
+    }
+
+    /// Keys with jobs, from a number on.
+    pub(super) fn from(&self, number: KeyNumber) -> impl Iterator<Item = (KeyNumber, &Key)> {
+        let numbered = (0..).zip(&self.keys).skip(number as usize).filter_map(|(n, key)| Some((n, key.as_deref()?)));
+        numbered.filter(|(_, key)| key.waiting > 0 || key.held > 0)
+    }
+
+    // ---- jobs and their keys ---------------------------------------------------------------------------------------
+
+    /// One more job has this key. Returns the key's number.
+    pub(super) fn add(&mut self, text: &[u8], policy: &Policy, (began, now): (Timestamp, Timestamp)) -> KeyNumber {
+        let known = if text.is_empty() { Some(NO_KEY) } else { self.numbers.get(text).copied() };
+        let number = known.unwrap_or_else(|| {
+            let bucket = policy.key_rate.map(|rate| {
+                let mut bucket = Bucket::new(rate, began);
+                bucket.refill(now);
+                bucket
+            });
+            // It may have just been here: as if it had started a job in this turn, but before those that did.
+            let turn = self.turn + policy.step_of(text).saturating_sub(1);
+            let key = Some(Box::new(Key { turn, ..Key::new(text, bucket) }));
+            let number = self.free.pop().unwrap_or_else(|| {
+                self.keys.push(None);
+                u32::try_from(self.keys.len() - 1).unwrap_or(u32::MAX)
+            });
+            if let Some(place) = self.keys.get_mut(number as usize) {
+                *place = key;
+            }
+            self.numbers.insert(text.into(), number);
+            number
+        });
+        if let Some(key) = self.at_mut(number) {
+            key.jobs += 1;
+        }
+        self.note_due(number);
+        number
+    }
+
+    /// One job less has this key.
+    pub(super) fn remove(&mut self, number: KeyNumber) {
+        if let Some(key) = self.at_mut(number) {
+            key.jobs = key.jobs.saturating_sub(1);
+        }
+        self.forget_if_idle(number);
+        self.note_due(number);
+    }
+
+    /// Forgets a key without jobs, unless it lacks tokens.
+    fn forget_if_idle(&mut self, number: KeyNumber) {
+        let is_idle = |key: &&Key| key.jobs == 0 && key.bucket.as_ref().is_none_or(Bucket::is_full);
+        let Some(key) = self.at(number).filter(is_idle).filter(|_| number != NO_KEY) else { return };
+        let (text, due_at) = (key.text.clone(), key.due_at);
+        self.due.remove(&(due_at, number));
+        self.numbers.remove(&text);
+        if let Some(place) = self.keys.get_mut(number as usize) {
+            *place = None;
+            self.free.push(number);
+        }
+    }
+
+    /// A job of a key enters its state.
+    pub(super) fn enter(&mut self, job: &Job, (number, slot): (KeyNumber, Slot), policy: &Policy) {
+        let (waits, holds) = counts(&job.state, policy);
+        self.change(number, policy, |key| {
+            key.waiting += u32::from(waits);
+            key.held += u32::from(holds);
+            key.is_starting &= !holds;
+            if job.state == JobState::Ready {
+                key.ready.insert(place_of(job, policy), Class::of(job), slot);
+            }
+        });
+    }
+
+    /// A job of a key leaves its state. Returns whether its key may start one that it might not start before.
+    pub(super) fn leave(&mut self, job: &Job, number: KeyNumber, policy: &Policy) -> bool {
+        let (waits, holds) = counts(&job.state, policy);
+        self.change(number, policy, |key| {
+            key.waiting = key.waiting.saturating_sub(waits.into());
+            key.held = key.held.saturating_sub(holds.into());
+            if job.state == JobState::Ready {
+                key.ready.remove(place_of(job, policy), Class::of(job));
+            }
+        })
+    }
+
+    /// A job of a key is about to be handed out: its turn is over. Until the job is leased, the key starts no other.
+    pub(super) fn start(&mut self, number: KeyNumber, policy: &Policy, now: Timestamp) {
+        let turn = self.at(number).map_or(0, |key| key.turn);
+        self.turn = self.turn.max(turn);
+        self.change(number, policy, |key| {
+            key.is_starting = true;
+            key.bucket.iter_mut().for_each(|bucket| bucket.spend(now));
+            key.turn += policy.step_of(&key.text);
+        });
+    }
+
+    /// The keys whose time has come: they may have tokens again, or are forgotten. Returns whether one may start a job.
+    pub(super) fn come_due(&mut self, now: Timestamp, policy: &Policy) -> bool {
+        let mut any = false;
+        while let Some((_, number)) = self.due.first().copied().filter(|(at, _)| *at <= now) {
+            self.due.pop_first();
+            any |= self.change(number, policy, |key| {
+                key.due_at = Timestamp::NEVER;
+                key.bucket.iter_mut().for_each(|bucket| bucket.refill(now));
+            });
+            self.forget_if_idle(number);
+        }
+        any
+    }
+
+    /// When [`Self::come_due`] has something to do.
+    pub(super) fn next_due(&self) -> Timestamp {
+        self.due.first().map_or(Timestamp::NEVER, |(at, _)| *at)
+    }
+
+    /// Changes a key, and what the trees have of it. Returns whether it has come into the trees.
+    fn change(&mut self, number: KeyNumber, policy: &Policy, change: impl FnOnce(&mut Key)) -> bool {
+        let (turn, bridged) = (self.turn, self.bridged);
+        let Some(key) = self.at_mut(number) else { return false };
+        let (was_listed, before) = (key.is_listed, key.heads(policy, bridged));
+        change(key);
+        key.is_listed = key.may_start(policy) && !key.ready.is_empty();
+        if key.is_listed && !was_listed {
+            key.turn = key.turn.max(turn);
+        }
+        let (came, after) = (key.is_listed && !was_listed, key.heads(policy, bridged));
+        if before != after {
+            for (class, place, _) in before {
+                self.tree(class).map(|tree| tree.remove(&place));
+            }
+            for (class, place, slot) in after {
+                self.tree(class).map(|tree| tree.insert(place, (number, slot)));
+            }
+        }
+        self.note_due(number);
+        came
+    }
+
+    fn tree(&mut self, class: Class) -> Option<&mut Heads> {
+        let index = self.heads.binary_search_by_key(&class, |(other, _)| *other).unwrap_or_else(|index| {
+            self.heads.insert(index, (class, BTreeMap::new()));
+            index
+        });
+        self.heads.get_mut(index).map(|(_, tree)| tree)
+    }
+
+    fn note_due(&mut self, number: KeyNumber) {
+        let Some(key) = self.at_mut(number) else { return };
+        let (before, at) = (key.due_at, key.next_due());
+        if before != at {
+            key.due_at = at;
+            self.due.remove(&(before, number));
+            if at < Timestamp::NEVER {
+                self.due.insert((at, number));
+            }
+        }
+    }
+
+    /// Which queues are bridged has changed, or jobs fit again that did not.
+    pub(super) fn relist(&mut self, policy: &Policy, bridged: bool, clear_unfit: bool) {
+        (self.heads, self.bridged) = (Vec::new(), bridged);
+        for number in self.all_numbers() {
+            let Some(key) = self.at_mut(number) else { continue };
+            key.is_listed = false;
+            if clear_unfit {
+                key.ready.clear_unfit();
+            }
+            self.change(number, policy, |_| {});
+        }
+    }
+
+    // ---- whose turn it is ------------------------------------------------------------------------------------------
+
+    /// The job that starts next of those in this view.
+    pub(super) fn first_of(&self, view: View) -> Option<(SortKey, Slot)> {
+        let trees = self.heads.iter().filter(|(class, _)| view.includes(*class));
+        let first = trees.filter_map(|(_, tree)| tree.first_key_value()).min_by_key(|(place, _)| **place);
+        first.map(|(place, (_, slot))| (place.sort_key(), *slot))
+    }
+
+    /// The job of each class that starts next.
+    pub(super) fn firsts(&self) -> impl Iterator<Item = (Class, SortKey, Slot)> {
+        let first = |(class, tree): &(Class, Heads)| {
+            let (place, (_, slot)) = tree.first_key_value()?;
+            Some((*class, place.sort_key(), *slot))
+        };
+        self.heads.iter().filter_map(first)
+    }
+
+    /// Keys that may start a job in this view; one with jobs of several classes counts for each.
+    pub(super) fn len_of(&self, view: View) -> u32 {
+        let trees = self.heads.iter().filter(|(class, _)| view.includes(*class));
+        u32::try_from(trees.map(|(_, tree)| tree.len()).sum::<usize>()).unwrap_or(u32::MAX)
+    }
+
+    /// Asserts that the keys agree with the jobs of their queue, given each with the number of its key.
+    pub(super) fn check(&self, policy: &Policy, jobs: impl Iterator<Item = (Slot, KeyNumber, Job)>) {
+        let mut expected: BTreeMap<KeyNumber, (u32, u32, u32, BTreeSet<SortKey>)> = BTreeMap::new();
+        for (_, number, job) in jobs {
+            let (waits, holds) = counts(&job.state, policy);
+            let sum = expected.entry(number).or_default();
+            (sum.0, sum.1, sum.2) = (sum.0 + 1, sum.1 + u32::from(waits), sum.2 + u32::from(holds));
+            if job.state == JobState::Ready {
+                sum.3.insert(place_of(&job, policy));
+            }
+        }
+        let (mut listed, mut due) = (0, 0);
+        for (number, key) in (0..).zip(&self.keys).filter_map(|(number, key)| Some((number, key.as_deref()?))) {
+            let (jobs, waiting, held, ready) = expected.remove(&number).unwrap_or_default();
+            let text = &key.text;
+            assert!(number == NO_KEY || key.jobs == jobs, "{text:?}: jobs");
+            assert_eq!((key.waiting, key.held), (waiting, held), "{text:?}: waiting and held");
+            let own = std::iter::successors(key.ready.first(), |(at, _)| key.ready.after(Some(*at)));
+            assert!(own.map(|(at, _)| at).eq(ready), "{text:?}: ready jobs");
+            assert!(!key.is_starting, "{text:?} is starting");
+            assert_eq!(key.is_listed, key.may_start(policy) && !key.ready.is_empty(), "{text:?} is listed");
+            for (class, place, slot) in key.heads(policy, self.bridged) {
+                let tree = self.heads.iter().find(|(other, _)| *other == class).and_then(|(_, tree)| tree.get(&place));
+                assert_eq!(tree, Some(&(number, slot)), "{text:?}: its head");
+                listed += 1;
+            }
+            assert_eq!(key.due_at, key.next_due(), "{text:?}: its bucket");
+            assert!(key.jobs > 0 || number == NO_KEY || key.due_at < Timestamp::NEVER, "{text:?} costs memory");
+            due += usize::from(key.due_at < Timestamp::NEVER);
+        }
+        assert_eq!((listed, due), (self.heads.iter().map(|(_, tree)| tree.len()).sum(), self.due.len()));
+        assert!(expected.is_empty(), "keys of jobs that are unknown: {expected:?}");
+    }
+}
+
+impl Place {
+    const fn sort_key(self) -> SortKey {
+        SortKey { lane: self.lane, major: self.rank, minor: 0 }
+    }
+}

@@ -1,0 +1,172 @@
+//! Policies: which ready job of a queue may start now, and if none, when.
+//!
+//! A policy limits starts per time, and treats the jobs of a queue by a key that it reads in them: a customer, an
+//! account. Reading order: this file (what is configured) · `source` (how a key is
+//! read) · `bucket` (starts per time) · `keys` (the jobs of each key, and
+//! whose turn it is) · `gate` (the answer for a queue).
+//!
+//! Not here: how a protocol reads its jobs ([`crate::JobReader::key`]), and how much of a queue may be worked on at once
+//! (`throttle`).
+
+mod bucket;
+mod gate;
+mod keys;
+mod source;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+
+use super::patterns::Patterns;
+use crate::ids::Timestamp;
+pub(super) use gate::Gate;
+pub(super) use keys::{KeyNumber, NO_KEY};
+pub(crate) use source::Facts;
+
+/// How far a start moves a key of weight 1 on.
+const STEP: u64 = 1 << 20;
+
+/// What may start when, in queues of one name or pattern.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+pub struct Policy {
+    /// Starts per time, over all workers.
+    pub rate: Option<Rate>,
+    /// Where a job's key is; `None` = jobs have none.
+    pub key: Option<KeySource>,
+    /// Jobs of one key that are worked on at once.
+    pub key_running_max: Option<u32>,
+    /// Starts per time of one key.
+    pub key_rate: Option<Rate>,
+    /// Jobs of one key that wait when another is submitted.
+    pub key_waiting_max: Option<u32>,
+    /// Keys take turns.
+    pub fair: bool,
+    /// Turns of a key that are more than one.
+    pub weights: BTreeMap<Bytes, u32>,
+    /// Jobs of a key start one after the other in the order of their ranks, whatever their priorities. A job that waits
+    /// for a retry holds its key back.
+    pub ordered: bool,
+}
+
+/// Starts per time: a token bucket, which is empty at first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+pub struct Rate {
+    /// Starts in each period; at least 1.
+    pub jobs: u32,
+    /// The period, in milliseconds; at least 1.
+    pub per_ms: u32,
+    /// Starts that may be saved up; at least 1.
+    pub burst: u32,
+}
+
+/// Where the key of a job is.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+pub enum KeySource {
+    /// At this JSON pointer in the arguments of a job, or in a body that is JSON.
+    Args(Box<str>),
+    /// At this JSON pointer in the job's own data (FWP's `custom`), or in a body that is JSON.
+    Custom(Box<str>),
+    /// The coalescing key: all of it, or what stands before the first of these bytes.
+    Unique(Option<u8>),
+    /// What stands before the first of these bytes in the body.
+    Prefix(u8),
+    /// The value of the line `NAME: value` in the head of the body.
+    Header(Box<str>),
+}
+
+/// Policies by the names of queues. Not journalled, as [`crate::Bridge`] is not.
+pub type Policies = Patterns<Policy>;
+
+/// What holds a ready job back. Times are the engine's.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+pub enum Hold {
+    /// The rate of its queue.
+    Rate {
+        /// When the next job may start.
+        until: Timestamp,
+    },
+    /// The rate of its key.
+    KeyRate {
+        /// The key; empty for jobs that have none.
+        key: Bytes,
+        /// When the next job of the key may start.
+        until: Timestamp,
+    },
+    /// Other jobs of its key: leased ones, or in order, those that wait for a retry.
+    Key {
+        /// The key; empty for jobs that have none.
+        key: Bytes,
+        /// How many there are.
+        jobs: u32,
+    },
+}
+
+/// The policy of a queue.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+pub struct PolicyRow {
+    /// What is configured.
+    pub policy: Policy,
+    /// Jobs that may start now by the rate of the queue.
+    pub tokens: Option<u32>,
+    /// When the next job may start, if the rate allows none now (engine's time).
+    pub next_start_at: Option<Timestamp>,
+}
+
+/// A key of a queue.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+pub struct KeyRow {
+    /// The key; empty for all jobs that have none.
+    pub key: Bytes,
+    /// Its jobs that are ready, scheduled or retrying.
+    pub waiting: u32,
+    /// Its jobs that are leased; in order, those that retry hold the key, too, and count.
+    pub running: u32,
+}
+
+impl Policy {
+    /// Whether it treats jobs by key.
+    #[must_use]
+    pub fn has_keys(&self) -> bool {
+        self.ordered || self.fair || self.key_running_max.is_some() || self.key_rate.is_some() || {
+            self.key_waiting_max.is_some()
+        }
+    }
+
+    /// Jobs of one key that may hold the key at once.
+    fn held_max(&self) -> u32 {
+        if self.ordered { 1 } else { self.key_running_max.unwrap_or(u32::MAX) }
+    }
+
+    /// How far a start moves a key on in the order of turns.
+    fn step_of(&self, key: &[u8]) -> u64 {
+        let weight = self.weights.get(key).copied().unwrap_or(1).max(1);
+        if self.fair { (STEP / u64::from(weight)).max(1) } else { 0 }
+    }
+
+    /// Whether one key may have fewer jobs started than wait.
+    fn limits_keys(&self) -> bool {
+        self.held_max() < u32::MAX || self.key_rate.is_some()
+    }
+}
+
+/// The policies in force.
+#[derive(Debug, Default)]
+pub(super) struct InForce(Patterns<Arc<Policy>>);
+
+impl InForce {
+    /// Replaces them. A policy that stays the same stays the same allocation.
+    pub(super) fn set(&mut self, policies: &Policies) {
+        let keep = |(name, policy): (&Bytes, &Policy)| {
+            let mut before = self.0.iter().filter(|(other, old)| *other == name && ***old == *policy);
+            (name.clone(), before.next().map_or_else(|| Arc::new(policy.clone()), |(_, old)| Arc::clone(old)))
+        };
+        self.0 = policies.iter().map(keep).collect();
+    }
+
+    /// The policy of a queue, if it has one that does anything.
+    pub(super) fn of(&self, queue: &[u8]) -> Option<&Arc<Policy>> {
+        self.0.find(queue).filter(|policy| ***policy != Policy::default())
+    }
+}

@@ -1,0 +1,53 @@
+//! Why a job does not run.
+
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+
+use crate::ids::{JobId, Protocol, Timestamp};
+use crate::queues::Hold;
+
+/// Why a job does not run.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+pub enum Why {
+    /// A client has it.
+    Leased(Box<LeaseHolder>),
+    /// It waits for its time, or has ended: see its state.
+    NotReady,
+    /// Its queue is paused.
+    Paused {
+        /// Since when (wall clock), if that is known.
+        since: Option<Timestamp>,
+    },
+    /// Leased jobs hold all slots of its queue's throttle.
+    Throttled {
+        /// Some of these jobs, those leased first.
+        holders: Vec<JobId>,
+    },
+    /// No client that sees the job serves its queue, or waits there.
+    Unserved {
+        /// Protocols of clients that do: the queue is isolated, or the job has no form there.
+        others: Vec<Protocol>,
+    },
+    /// It waits for its turn.
+    Behind {
+        /// Jobs before it.
+        jobs: u32,
+        /// There are more jobs before it.
+        more: bool,
+    },
+    /// The policy of its queue holds it back. Daemons of version 5 of the link know it.
+    Held(Hold),
+}
+
+/// The client that has a job.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
+pub struct LeaseHolder {
+    /// The worker's name, empty if it gave none.
+    pub worker: Bytes,
+    /// The connection's address, if the lease is bound to one.
+    pub address: Box<str>,
+    /// The connection's number for display, if the lease is bound to one.
+    pub number: u32,
+    /// The connection's protocol, if the lease is bound to one.
+    pub protocol: Option<Protocol>,
+}

@@ -1,0 +1,294 @@
+//! Policies: rates, keys, fairness and order.
+
+use std::sync::Arc;
+
+use windlass_engine::{
+    Backoff, BulkCommand, Calls, Command, Cursor, Event, Hold, Job, JobReader, JobStateKind, KeySource, Mutation,
+    OnExpiry, Policies, Policy, Protocol, Query, QueueCommand, Rate, Reply, TakeCommand, Timestamp, Why,
+};
+
+use crate::common::*;
+
+fn set(policy: Policy) -> Command {
+    Command::Queue(QueueCommand::Policies(Box::new(Policies::from_iter([("q*".into(), policy)]))))
+}
+
+fn rate(jobs: u32, per_ms: u32, burst: u32) -> Option<Rate> {
+    Some(Rate { jobs, per_ms, burst })
+}
+
+/// A broker in whose queue `q` jobs have what stands before `|` as their key.
+fn keyed(policy: Policy) -> Broker {
+    let mut broker = Broker::new();
+    broker.says(1, set(Policy { key: Some(KeySource::Prefix(b'|')), ..policy }), ["1 done"]);
+    broker
+}
+
+fn job(body: &'static str) -> Push {
+    push("q").with(|new| new.body = body.into())
+}
+
+/// Pushes a job for each body; the first has this number.
+fn push_all(broker: &mut Broker, first: u64, bodies: &[&'static str]) {
+    for (number, body) in (first..).zip(bodies) {
+        broker.says(1, job(body), [format!("1 new j{number}").as_str()]);
+    }
+}
+
+/// Takes jobs until there is none, and returns their numbers.
+fn taken(broker: &mut Broker) -> Vec<String> {
+    let mut all = Vec::new();
+    loop {
+        let said = words(&broker.hear(2, take(["q"])));
+        let [line] = said.as_slice() else { panic!("{said:?}") };
+        let Some(job) = line.strip_prefix("2 took j") else { return all };
+        all.push(job.split('.').next().unwrap_or_default().to_owned());
+    }
+}
+
+fn hold(broker: &mut Broker, job: u64) -> Option<Hold> {
+    let events = broker.hear(1, Query::Why(id(job)));
+    let [(_, Event::Reply(_, Reply::Why(why)))] = events.as_slice() else { panic!("{events:?}") };
+    if let Why::Held(hold) = why { Some(hold.clone()) } else { None }
+}
+
+#[test]
+fn starts_come_at_a_rate_and_waiting_takes_are_served_in_time() {
+    let mut broker = Broker::new();
+    broker.says(1, set(Policy { rate: rate(2, 1_000, 2), ..Policy::default() }), ["1 done"]);
+    push_all(&mut broker, 1, &["a", "b", "c", "d"]);
+    // The bucket is empty at first.
+    broker.says(2, take(["q"]), ["2 empty"]);
+    assert_eq!(hold(&mut broker, 1), Some(Hold::Rate { until: Timestamp(1_500) }));
+    broker.says(2, take(["q"]).forever(), []);
+    assert_eq!(broker.engine.next_deadline().map(|at| at.0), Some(1_500));
+    broker.at(1_499, []);
+    broker.at(1_500, ["2 took j1.1"]);
+    broker.says(3, take(["q"]), ["3 empty"]);
+    // Two tokens are saved up, and no more.
+    broker.at(9_000, []);
+    assert_eq!(taken(&mut broker), ["2", "3"]);
+    assert_eq!(hold(&mut broker, 4), Some(Hold::Rate { until: Timestamp(9_500) }));
+    // A retry needs a token, too.
+    broker.says(2, release(3, false), ["2 done"]);
+    assert_eq!(taken(&mut broker), [""; 0]);
+    broker.at(9_500, []);
+    assert_eq!(taken(&mut broker), ["3"]);
+}
+
+#[test]
+fn a_sleeper_is_woken_for_a_token_and_not_before() {
+    let mut broker = Broker::new();
+    broker.says(1, set(Policy { rate: rate(1, 100, 1), ..Policy::default() }), ["1 done"]);
+    broker.says(2, serve("q"), []);
+    broker.says(2, TakeCommand::WaitForWork, []);
+    push_all(&mut broker, 1, &["a", "b"]);
+    broker.at(1_099, []);
+    broker.at(1_100, ["2 woken"]);
+    broker.says(2, take_served(), ["2 took j1.1"]);
+    broker.says(2, take_served(), ["2 empty"]);
+    broker.says(2, TakeCommand::WaitForWork, []);
+    broker.at(1_200, ["2 woken"]);
+}
+
+#[test]
+fn the_first_pattern_that_matches_holds_and_without_a_policy_all_may_start() {
+    let mut broker = Broker::new();
+    let slow = || Policy { rate: rate(1, 1_000, 1), ..Policy::default() };
+    let rows = [("quick".into(), Policy::default()), ("q*".into(), slow())];
+    broker.says(1, Command::Queue(QueueCommand::Policies(Box::new(Policies::from_iter(rows)))), ["1 done"]);
+    broker.says(1, push("quick"), ["1 new j1"]);
+    broker.says(1, push("q"), ["1 new j2"]);
+    broker.says(2, take(["quick"]), ["2 took j1.1"]);
+    broker.says(2, take(["q"]).forever(), []);
+    broker.says(1, Command::Queue(QueueCommand::Policies(Box::default())), ["2 took j2.1", "1 done"]);
+}
+
+#[test]
+fn a_key_has_no_more_jobs_running_than_it_may() {
+    let mut broker = keyed(Policy { key_running_max: Some(1), ..Policy::default() });
+    push_all(&mut broker, 1, &["a|1", "a|2", "b|3", "4", "5", "a|6"]);
+    // The jobs without a key share the empty key.
+    assert_eq!(taken(&mut broker), ["1", "3", "4"]);
+    assert_eq!(hold(&mut broker, 2), Some(Hold::Key { key: "a".into(), jobs: 1 }));
+    assert_eq!(hold(&mut broker, 5), Some(Hold::Key { key: "".into(), jobs: 1 }));
+    broker.says(3, take(["q"]).forever(), []);
+    broker.says(2, finish(1), ["2 finished j1", "3 took j2.1"]);
+    broker.says(2, finish(4), ["2 finished j4"]);
+    assert_eq!(taken(&mut broker), ["5"]);
+    // A lost lease frees its key.
+    broker.says(3, release(2, false), ["3 done"]);
+    assert_eq!(taken(&mut broker), ["2"]);
+    broker.says(1, mutate(placed(JobStateKind::Ready), Mutation::Discard), ["1 mutated 1"]);
+}
+
+#[test]
+fn a_key_holds_back_no_other_however_much_it_has() {
+    let mut broker = keyed(Policy { key_running_max: Some(1), ..Policy::default() });
+    let stuck: Vec<&str> = std::iter::repeat_n("stuck|x", 50).collect();
+    push_all(&mut broker, 1, &stuck);
+    assert_eq!(taken(&mut broker), ["1"]);
+    push_all(&mut broker, 51, &["b|x"]);
+    assert_eq!(taken(&mut broker), ["51"]);
+}
+
+#[test]
+fn jobs_of_a_key_start_in_order_whatever_their_priority_and_a_retry_holds_its_key() {
+    let mut broker = keyed(Policy { ordered: true, ..Policy::default() });
+    broker.says(1, job("a|1").retry(2, Backoff::None), ["1 new j1"]);
+    broker.says(1, job("a|2").priority(9), ["1 new j2"]);
+    push_all(&mut broker, 3, &["b|3"]);
+    assert_eq!(taken(&mut broker), ["1", "3"]);
+    broker.says(2, fail(1), ["2 failed j1, retried 1000"]);
+    // Without a pause the job is ready at once, and before all that came later.
+    assert_eq!(taken(&mut broker), ["1"]);
+    broker.says(2, fail(1), ["2 failed j1, retried 1000"]);
+    assert_eq!(taken(&mut broker), ["1"]);
+    broker.says(2, fail(1), ["2 failed j1, buried until 15552001000"]);
+    assert_eq!(taken(&mut broker), ["2"]);
+    broker.says(1, job("a|4").retry(2, Backoff::Fixed(500)), ["1 new j4"]);
+    broker.says(1, job("a|5"), ["1 new j5"]);
+    broker.says(2, finish(2), ["2 finished j2"]);
+    assert_eq!(taken(&mut broker), ["4"]);
+    broker.says(2, fail(4), ["2 failed j4, retried 1500"]);
+    assert_eq!(taken(&mut broker), [""; 0], "the retry is not yet due");
+    assert_eq!(hold(&mut broker, 5), Some(Hold::Key { key: "a".into(), jobs: 1 }));
+    broker.at(1_500, []);
+    assert_eq!(taken(&mut broker), ["4"]);
+    broker.says(2, fail(4), ["2 failed j4, retried 2000"]);
+    broker.says(1, mutate(placed(JobStateKind::Retrying), Mutation::Kill), ["1 mutated 1"]);
+    assert_eq!(taken(&mut broker), ["5"], "a dead job releases its key");
+}
+
+#[test]
+fn keys_take_turns_by_their_weights() {
+    let weights = [("gold".into(), 3)].into_iter().collect();
+    let mut broker = keyed(Policy { fair: true, weights, ..Policy::default() });
+    push_all(&mut broker, 1, &["a|1", "a|2", "a|3", "a|4", "b|5", "b|6"]);
+    assert_eq!(taken(&mut broker), ["1", "5", "2", "6", "3", "4"]);
+    push_all(&mut broker, 7, &["a|", "a|", "a|", "a|", "gold|", "gold|", "gold|", "gold|", "gold|", "gold|"]);
+    let order = taken(&mut broker);
+    let gold = order.iter().take(8).filter(|job| job.parse::<u64>().is_ok_and(|job| job >= 11)).count();
+    assert_eq!(gold, 6, "three of four: {order:?}");
+    // A key that comes later does not get what it has not used.
+    push_all(&mut broker, 17, &["a|", "a|", "a|", "a|"]);
+    assert_eq!(words(&broker.hear(2, take(["q"]))), ["2 took j17.1"]);
+    push_all(&mut broker, 21, &["new|", "new|", "new|"]);
+    assert_eq!(taken(&mut broker), ["21", "18", "22", "19", "23", "20"]);
+    // Urgent jobs come before fairness.
+    push_all(&mut broker, 24, &["a|", "b|"]);
+    broker.says(1, job("a|").priority(9), ["1 new j26"]);
+    assert_eq!(taken(&mut broker).first().map(String::as_str), Some("26"));
+}
+
+#[test]
+fn a_key_has_a_rate_of_its_own() {
+    let mut broker = keyed(Policy { key_rate: rate(1, 1_000, 1), ..Policy::default() });
+    broker.at(5_000, []);
+    push_all(&mut broker, 1, &["a|", "a|", "b|"]);
+    // The queue came at 5,000, so its keys have no tokens before.
+    assert_eq!(taken(&mut broker), [""; 0]);
+    assert_eq!(hold(&mut broker, 3), Some(Hold::KeyRate { key: "b".into(), until: Timestamp(6_000) }));
+    broker.says(3, take(["q"]).forever(), []);
+    broker.at(6_000, ["3 took j1.1"]);
+    assert_eq!(taken(&mut broker), ["3"]);
+    broker.at(6_999, []);
+    assert_eq!(taken(&mut broker), [""; 0]);
+    broker.at(7_000, []);
+    assert_eq!(taken(&mut broker), ["2"]);
+    // A key that comes later may start at once, and one that goes and comes again may not.
+    push_all(&mut broker, 4, &["late|"]);
+    assert_eq!(taken(&mut broker), ["4"]);
+    broker.says(2, finish(4), ["2 finished j4"]);
+    push_all(&mut broker, 5, &["late|"]);
+    assert_eq!(taken(&mut broker), [""; 0]);
+}
+
+#[test]
+fn only_so_many_jobs_of_a_key_wait() {
+    let mut broker = keyed(Policy { key_waiting_max: Some(2), ..Policy::default() });
+    push_all(&mut broker, 1, &["a|", "a|", "b|"]);
+    broker.says(1, job("a|"), ["1 refused: queue holds 2 jobs, limit 2"]);
+    assert_eq!(taken(&mut broker).len(), 3);
+    push_all(&mut broker, 4, &["a|"]);
+}
+
+#[test]
+fn keys_of_jobs_that_are_there_are_read_again() {
+    let mut broker = Broker::new();
+    push_all(&mut broker, 1, &["a|1", "a|2", "b|3"]);
+    broker.says(2, take(["q"]), ["2 took j1.1"]);
+    let policy = Policy { key: Some(KeySource::Prefix(b'|')), key_running_max: Some(1), ..Policy::default() };
+    broker.says(1, set(policy.clone()), ["1 done"]);
+    // The leased job still counts for the empty key.
+    assert_eq!(taken(&mut broker), [""; 0]);
+    let read = |after| Command::Bulk(BulkCommand::ReadKeys { after, limit: 2 });
+    broker.says(1, read(Cursor::default()), ["1 mutated 2 and more"]);
+    broker.says(1, read(Cursor(3, 0)), ["1 mutated 1"]);
+    assert_eq!(taken(&mut broker), ["3"]);
+    // Another limit keeps the keys; another source forgets them.
+    broker.says(1, set(Policy { key_running_max: Some(2), ..policy.clone() }), ["1 done"]);
+    assert_eq!(taken(&mut broker), ["2"]);
+    broker.says(1, set(Policy { key: Some(KeySource::Unique(None)), ..policy }), ["1 done"]);
+    assert_eq!(hold(&mut broker, 1), None);
+    broker.engine.check();
+}
+
+#[derive(Debug)]
+struct Whole;
+
+impl JobReader for Whole {
+    fn calls(&self, _: &Job) -> Calls {
+        Calls::Unknown
+    }
+
+    fn has_type(&self, _: &Job, _: &str) -> bool {
+        false
+    }
+
+    fn text(&self, _: &Job, _: i64) -> Option<Vec<u8>> {
+        None
+    }
+
+    fn key(&self, protocol: Protocol, body: &[u8], at: &KeySource) -> Option<Vec<u8>> {
+        (protocol == Protocol::GEARMAN && *at == KeySource::Args("/0".into())).then(|| body.to_vec())
+    }
+}
+
+#[test]
+fn the_protocol_reads_a_key_at_a_pointer() {
+    let mut broker = Broker::new();
+    broker.engine.set_reader(Arc::new(Whole));
+    let policy = Policy { key: Some(KeySource::Args("/0".into())), key_running_max: Some(1), ..Policy::default() };
+    broker.says(1, set(policy), ["1 done"]);
+    push_all(&mut broker, 1, &["a", "a", "b"]);
+    assert_eq!(taken(&mut broker), ["1", "3"]);
+}
+
+#[test]
+fn a_job_that_its_worker_loses_frees_its_key_only_when_the_lease_ends() {
+    let mut broker = keyed(Policy { key_running_max: Some(1), ..Policy::default() });
+    push_all(&mut broker, 1, &["a|", "a|"]);
+    broker.says(2, take(["q"]).worker("w").for_ms(500, OnExpiry::Requeue), ["2 took j1.1 until 1500"]);
+    broker.says(3, take(["q"]).forever(), []);
+    broker.at(1_499, []);
+    broker.at(1_500, ["3 took j1.2"]);
+}
+
+#[test]
+fn the_keys_of_a_queue_are_listed() {
+    let list = |after, limit| Query::Keys { queue: "q".into(), after, limit };
+    let mut broker = keyed(Policy { key_running_max: Some(1), rate: rate(1, 500, 9), ..Policy::default() });
+    broker.says(1, list(Cursor::default(), 9), ["1 keys"]);
+    push_all(&mut broker, 1, &["a|", "a|", "b|", "x", "c|"]);
+    broker.says(1, mutate(in_queue("q", JobStateKind::Ready), Mutation::Kill), ["1 mutated 5"]);
+    broker.says(1, list(Cursor::default(), 9), ["1 keys"]);
+    broker.at(3_000, []);
+    push_all(&mut broker, 6, &["a|", "a|", "b|", "x"]);
+    assert_eq!(taken(&mut broker).len(), 3);
+    broker.says(1, list(Cursor::default(), 9), ["1 keys : 0 1 a: 1 1 b: 0 1"]);
+    let events = broker.hear(1, list(Cursor(1, 0), 1));
+    let [(_, Event::Reply(_, Reply::Keys { policy, rows, next }))] = events.as_slice() else { panic!("{events:?}") };
+    assert_eq!((rows.len(), *next), (1, Some(Cursor(2, 0))));
+    assert_eq!(policy.as_ref().map(|row| (row.tokens, row.next_start_at)), Some((Some(1), None)));
+}
