@@ -2,8 +2,8 @@
 
 use serde::Serialize;
 use windlass_engine::{
-    BatchCommand, BulkCommand, Claim, Command, Condition, Event, Expiry, JobCommand, JobView, Listen, NewJob, Query,
-    Reply, ScheduleCommand,
+    BatchCommand, BulkCommand, Claim, Command, Condition, Event, Expiry, JobCommand, JobView, Listen, Mutation, NewJob,
+    Query, Reply, ScheduleCommand,
 };
 
 use crate::to_edge::ToEdge;
@@ -46,9 +46,12 @@ impl Item for ToEdge {
     }
 }
 
-/// Whether a query, or a filter, asks what only version 5 knows.
+/// Whether a query, a filter or a change asks what only version 5 knows.
 fn is_new(command: &Command) -> bool {
-    if let Command::Query(Query::Attempts(_) | Query::JobsBy { .. }) = command {
+    if let Command::Query(Query::Attempts(_) | Query::JobsBy { .. })
+    | Command::Bulk(BulkCommand::Mutate { action: Mutation::Redrive { .. }, .. })
+    | Command::Query(Query::Preview { action: Mutation::Redrive { .. }, .. }) = command
+    {
         return true;
     }
     let (Command::Bulk(BulkCommand::Mutate { filter, .. })

@@ -2,7 +2,7 @@
 //! and the clients that wait at them.
 //!
 //! Reading order: `queue` (the data) · `ready` (the order of ready jobs) · `audience`, `bridge` (which clients see
-//! which jobs) · `consumers`, `unclaimed` (which clients wait where) · `throttle`, `rules`, `patterns`, `figures` ·
+//! which jobs) · `consumers`, `unclaimed` (which clients wait where) · `throttle`, `rules`, `patterns`, `ruled`, `figures` ·
 //! `names` (room for names) · `table` (the owner).
 
 mod audience;
@@ -13,6 +13,7 @@ mod names;
 mod patterns;
 mod queue;
 mod ready;
+mod ruled;
 mod rules;
 mod table;
 mod throttle;

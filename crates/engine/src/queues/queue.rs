@@ -143,7 +143,7 @@ pub struct Queue {
     /// The consumers of its jobs.
     pub(super) consumers: AllConsumers,
     /// Its dead jobs, in the order in which their times end: present if their number is limited.
-    pub(super) dead: Option<Box<BTreeSet<(Timestamp, JobId)>>>,
+    pub(super) dead: Option<BTreeSet<(Timestamp, JobId)>>,
     /// Its sort keys among the unclaimed jobs of watched protocols, in order.
     pub(super) unclaimed: Vec<(Protocol, SortKey)>,
     /// Whether all protocols share its jobs.
@@ -171,7 +171,7 @@ impl Queue {
             image,
             states: Vec::new(),
             consumers: AllConsumers::default(),
-            dead: rules.and_then(|rules| rules.dead_max).map(|_| Box::default()),
+            dead: rules.and_then(|rules| rules.dead_max).map(|_| BTreeSet::new()),
             rules: rules.map(Box::new),
             unclaimed: Vec::new(),
             bridged,
@@ -196,7 +196,7 @@ impl Queue {
     /// Whether it has more dead jobs than its rules allow.
     pub(super) fn has_too_many_dead(&self) -> bool {
         let max = self.rules().and_then(|rules| rules.dead_max).unwrap_or(u32::MAX);
-        self.dead.as_deref().is_some_and(|dead| dead.len() > max as usize)
+        self.dead.as_ref().is_some_and(|dead| dead.len() > max as usize)
     }
 
     pub(crate) const fn birth(&self) -> u64 {

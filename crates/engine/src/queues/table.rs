@@ -20,7 +20,7 @@ use super::rules::QueueRules;
 use super::throttle::Slots;
 use super::unclaimed::Unclaimed;
 use crate::change::Change;
-use crate::ids::{ClientId, JobId, Priority, Protocol, Protocols, QueueId, Timestamp};
+use crate::ids::{ClientId, Priority, Protocol, Protocols, QueueId, Timestamp};
 use crate::jobs::{Job, JobState, JobStateKind, Jobs, Slot};
 use crate::refusal::{Capacity, Refusal};
 use crate::request::QueueKind;
@@ -42,7 +42,7 @@ pub(crate) struct Queues {
     births: u64,
     bridge: Bridge,
     /// Rules for queues without rules of their own.
-    patterns: Patterns<QueueRules>,
+    pub(super) patterns: Patterns<QueueRules>,
     pub(super) unclaimed: Unclaimed,
     /// Throttled queues with newly free slots, to serve at the end of the visit.
     freed: VecDeque<QueueId>,
@@ -118,12 +118,6 @@ impl Queues {
     /// Whether all protocols share a queue with this image. `cycle` queues are never shared.
     fn bridges(&self, image: &QueueImage) -> bool {
         image.kind == QueueKind::Work && self.bridge.includes(&image.name)
-    }
-
-    /// The rules that hold for the jobs of a queue with this image, unless they are the defaults.
-    fn rules_of(&self, image: &QueueImage) -> Option<QueueRules> {
-        let rules = image.rules.as_deref().or_else(|| self.patterns.find(&image.name));
-        rules.copied().filter(|rules| *rules != QueueRules::default())
     }
 
     // ---- created, changed, removed ---------------------------------------------------------------------------------
@@ -270,7 +264,7 @@ impl Queues {
         queue.count(job.protocol, job.state.kind(), 1);
         if job.state == JobState::Ready {
             queue.ready.insert(SortKey::of(job), Class::of(job), slot);
-        } else if let (JobState::Dead(until), Some(dead)) = (&job.state, queue.dead.as_deref_mut()) {
+        } else if let (JobState::Dead(until), Some(dead)) = (&job.state, queue.dead.as_mut()) {
             dead.insert((*until, job.id));
             self.note_dead(job.queue);
         } else if let Some((lease, slots)) = job.lease().zip(queue.slots.as_deref_mut()) {
@@ -284,7 +278,7 @@ impl Queues {
         queue.count(job.protocol, job.state.kind(), -1);
         if job.state == JobState::Ready {
             queue.ready.remove(SortKey::of(job), Class::of(job));
-        } else if let (JobState::Dead(until), Some(dead)) = (&job.state, queue.dead.as_deref_mut()) {
+        } else if let (JobState::Dead(until), Some(dead)) = (&job.state, queue.dead.as_mut()) {
             dead.remove(&(*until, job.id));
             self.note_dead(job.queue);
         } else if let Some((lease, slots)) = job.lease().zip(queue.slots.as_deref_mut())
@@ -308,57 +302,6 @@ impl Queues {
             self.note_unclaimed(*id);
         }
         changed
-    }
-
-    /// Replaces the rules for queues without rules of their own. Returns the queues whose rules changed, with the rules
-    /// before. Looks at all queues, and at no jobs.
-    pub(crate) fn set_patterns(&mut self, patterns: Patterns<QueueRules>) -> Vec<(QueueId, QueueRules)> {
-        self.patterns = patterns;
-        let ids: Vec<QueueId> = self.iter().map(|queue| queue.image.id).collect();
-        ids.into_iter().filter_map(|id| Some((id, self.renew_rules(id)?))).collect()
-    }
-
-    /// Finds the rules that hold for a queue again. Returns the rules before, if they have changed.
-    pub(crate) fn renew_rules(&mut self, id: QueueId) -> Option<QueueRules> {
-        let rules = self.at(id).and_then(|queue| self.rules_of(&queue.image));
-        let queue = self.at_mut(id).filter(|queue| queue.rules.as_deref().copied() != rules)?;
-        Some(std::mem::replace(&mut queue.rules, rules.map(Box::new)).map(|rules| *rules).unwrap_or_default())
-    }
-
-    /// Lists the dead jobs of queues anew whose rules have changed. Looks at all dead jobs, once, if their number becomes
-    /// limited anywhere.
-    pub(crate) fn list_dead(&mut self, changed: &[QueueId], jobs: &Jobs) {
-        let mut begun = BTreeSet::new();
-        for id in changed {
-            let Some(queue) = self.at_mut(*id) else { continue };
-            let is_limited = queue.rules().is_some_and(|rules| rules.dead_max.is_some());
-            if is_limited != queue.dead.is_some() {
-                queue.dead = is_limited.then(Box::default);
-                begun.extend(is_limited.then_some(*id));
-            }
-        }
-        for (until, job) in jobs.timed(JobStateKind::Dead).into_iter().flatten().filter(|_| !begun.is_empty()) {
-            let queue = jobs.get(*job).map(|job| job.queue).filter(|queue| begun.contains(queue));
-            if let Some(dead) = queue.and_then(|queue| self.at_mut(queue)?.dead.as_deref_mut()) {
-                dead.insert((*until, *job));
-            }
-        }
-        changed.iter().for_each(|id| self.note_dead(*id));
-    }
-
-    /// The number of dead jobs of a queue, or its limit, has changed.
-    fn note_dead(&mut self, id: QueueId) {
-        if self.at(id).is_some_and(Queue::has_too_many_dead) {
-            self.overfull.insert(id);
-        } else {
-            self.overfull.remove(&id);
-        }
-    }
-
-    /// Of a queue with more dead jobs than its rules allow, the one whose time ends first.
-    pub(crate) fn oldest_of_too_many_dead(&self) -> Option<JobId> {
-        let dead = self.at(*self.overfull.first()?)?.dead.as_deref()?;
-        dead.first().map(|(_, job)| *job)
     }
 
     /// The codec of a queue has changed, which decides which protocols can express a job: forgets all conversion errors
@@ -495,17 +438,11 @@ impl Queues {
             let name = &queue.image.name;
             assert_eq!(self.named(name), Some(queue.image.id), "{name:?} is not found by name");
             assert_eq!(queue.bridged, self.bridges(&queue.image), "{name:?} is bridged");
-            assert_eq!(queue.rules().copied(), self.rules_of(&queue.image), "{name:?} has rules");
+            self.check_rules(queue, jobs);
             assert!(queue.image.is_known() || !queue.is_idle(), "{name:?} is idle and not known");
             check_ready(queue, jobs);
             let throttle = queue.slots.as_deref().map(Slots::throttle);
             assert_eq!(throttle, queue.image.throttle, "{name:?} is throttled");
-            assert_eq!(self.overfull.contains(&queue.image.id), queue.has_too_many_dead(), "{name:?} is overfull");
-            if let Some(listed) = queue.dead.as_deref() {
-                let dead = jobs.timed(JobStateKind::Dead).into_iter().flatten();
-                let own = dead.filter(|(_, job)| jobs.get(*job).is_some_and(|job| job.queue == queue.image.id));
-                assert!(listed.iter().eq(own), "dead jobs of {name:?}");
-            }
             if let Some(slots) = &queue.slots {
                 let leased = jobs.iter().map(|(_, job)| job).filter(|job| job.queue == queue.image.id);
                 slots.check(name, leased.filter_map(|job| Some((job.id, job.lease()?))), now);
