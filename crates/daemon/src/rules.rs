@@ -49,6 +49,7 @@ fn rules_of(queue: &config::Queue) -> QueueRules {
         ttl_ms: queue.ttl.map(Period::as_ms),
         dead_ms: queue.dead.and_then(|dead| dead.ttl).map(Period::as_ms),
         dead_max: queue.dead.and_then(|dead| dead.max),
+        dedup_ms: queue.dedup.map(|dedup| dedup.window.as_ms()),
     }
 }
 
@@ -113,9 +114,14 @@ mod tests {
 
     #[test]
     fn times_and_limits_of_a_queue_are_converted_to_the_engines_units() {
-        let text = "[queues.q]\nttl = '1d'\ndead = { ttl = '2s', max = 3 }";
-        let rules =
-            QueueRules { ttl_ms: Some(86_400_000), dead_ms: Some(2_000), dead_max: Some(3), ..QueueRules::default() };
+        let text = "[queues.q]\nttl = '1d'\ndead = { ttl = '2s', max = 3 }\ndedup.window = '5m'";
+        let rules = QueueRules {
+            ttl_ms: Some(86_400_000),
+            dead_ms: Some(2_000),
+            dead_max: Some(3),
+            dedup_ms: Some(300_000),
+            ..QueueRules::default()
+        };
         assert_eq!(wanted_of(text), Rules::from([(Bytes::from_static(b"q"), rules)]));
     }
 }

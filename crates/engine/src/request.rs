@@ -433,6 +433,13 @@ pub enum Mutation {
     Requeue,
     /// Return leased jobs of `work` queues to their own positions, as [`crate::LeaseCommand::Release`] does.
     Release,
+    /// Take dead jobs out of the dead-letter queue, to become ready one after another: each is retrying until its time.
+    Redrive {
+        /// When the first of them becomes ready, in milliseconds from now.
+        delay_ms: u64,
+        /// How many become ready in a second, at least 1.
+        per_second: u32,
+    },
 }
 
 /// The state requested of a named worker. It only advances.

@@ -2,8 +2,8 @@
 
 use serde::Serialize;
 use windlass_engine::{
-    BatchCommand, BulkCommand, Claim, Command, Condition, Event, Expiry, JobCommand, JobView, Listen, NewJob, Query,
-    QueueCommand, Reply, ScheduleCommand, Why,
+    BatchCommand, BulkCommand, Claim, Command, Condition, Event, Expiry, JobCommand, JobView, Listen, Mutation, NewJob,
+    Query, QueueCommand, Reply, ScheduleCommand, Why,
 };
 
 use crate::to_edge::ToEdge;
@@ -48,11 +48,12 @@ impl Item for ToEdge {
     }
 }
 
-/// Whether a query, or a filter, asks what only version 5 knows.
+/// Whether a query, a filter or a change asks what only version 5 knows.
 fn is_new(command: &Command) -> bool {
     if let Command::Query(Query::Attempts(_) | Query::JobsBy { .. } | Query::Keys { .. })
     | Command::Queue(QueueCommand::Policies(_))
-    | Command::Bulk(BulkCommand::ReadKeys { .. }) = command
+    | Command::Bulk(BulkCommand::ReadKeys { .. } | BulkCommand::Mutate { action: Mutation::Redrive { .. }, .. })
+    | Command::Query(Query::Preview { action: Mutation::Redrive { .. }, .. }) = command
     {
         return true;
     }

@@ -98,7 +98,7 @@ pub(crate) enum Command {
         body: bool,
     },
     /// Make dead, scheduled or failed jobs ready now.
-    Retry(SomeJobs),
+    Retry(RetriedJobs),
     /// Move jobs to the dead-letter queue, except those that workers have.
     Kill(SomeJobs),
     /// Take jobs back from their workers.
@@ -292,6 +292,16 @@ pub(crate) struct SomeJobs {
     /// The most jobs to change.
     #[arg(long)]
     pub(super) limit: Option<u64>,
+}
+
+/// Jobs that are tried again.
+#[derive(Debug, Args)]
+pub(crate) struct RetriedJobs {
+    #[command(flatten)]
+    pub(super) jobs: SomeJobs,
+    /// Only dead jobs, of which this many become ready in a second.
+    #[arg(long, value_name = "JOBS", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(super) rate: Option<u32>,
 }
 
 /// Jobs that are gone afterwards.

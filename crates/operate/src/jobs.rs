@@ -6,7 +6,7 @@ use windlass_config::counted;
 use windlass_daemon::Failure;
 use windlass_daemon::progress::Counter;
 
-use crate::arguments::{Conditions, Jobs, LosingJobs, SomeJobs};
+use crate::arguments::{Conditions, Jobs, LosingJobs, RetriedJobs, SomeJobs};
 use crate::client::{Client, failure, with_query};
 use crate::operator::Operator;
 use crate::show::{DEAD, JOBS, at, many};
@@ -47,9 +47,14 @@ impl Jobs {
 
 impl SomeJobs {
     /// Changes jobs, and shows those that were named one by one, else their number.
-    pub(super) async fn change(&self, operator: &mut Operator<'_>, action: &str) -> Result<(), Failure> {
-        if !self.is_list() {
-            let changed = self.change_many(&mut operator.client, action, self.dry_run).await?;
+    pub(super) async fn change(
+        &self,
+        operator: &mut Operator<'_>,
+        action: &str,
+        rate: Option<u32>,
+    ) -> Result<(), Failure> {
+        if !self.is_list() || rate.is_some() {
+            let changed = self.change_many(&mut operator.client, (action, rate), self.dry_run).await?;
             let shown = json!({"changed": changed, "dry_run": self.dry_run});
             return operator.show(&shown, shown_change);
         }
@@ -67,13 +72,19 @@ impl SomeJobs {
     }
 
     /// Changes all jobs that match, or counts them, a step at a time.
-    async fn change_many(&self, client: &mut Client, action: &str, dry_run: bool) -> Result<u64, Failure> {
+    async fn change_many(
+        &self,
+        client: &mut Client,
+        (action, rate): (&str, Option<u32>),
+        dry_run: bool,
+    ) -> Result<u64, Failure> {
         if self.ids.is_empty() && self.conditions.is_empty() && !self.all {
             return Err(failure("which jobs? Give their numbers, conditions, or --all"));
         }
         let (mut changed, counter) = (0, Counter::of(if dry_run { "jobs counted" } else { "jobs changed" }));
         let numbers = |ids: &[u64]| Some(ids.iter().map(u64::to_string).collect::<Vec<_>>().join(","));
         let lists = if self.ids.is_empty() { vec![None] } else { self.ids.chunks(IDS_MAX).map(numbers).collect() };
+        let mut delay_ms = rate.map(|_| 0);
         for ids in lists {
             let mut cursor = None;
             loop {
@@ -88,11 +99,14 @@ impl SomeJobs {
                     ("dry_run", Some(dry_run.to_string())),
                     ("limit", Some(step.to_string())),
                     ("cursor", cursor.take()),
+                    ("rate", rate.map(|rate| rate.to_string())),
+                    ("delay_ms", delay_ms.map(|ms| ms.to_string())),
                 ]);
                 let answer: Value = client.post(&with_query(&format!("/jobs/{action}"), &parameters)).await?.json()?;
                 let more = at(&answer, "/changed").as_u64().unwrap_or_default();
                 changed += more;
                 counter.add(more);
+                delay_ms = at(&answer, "/delay_ms").as_u64();
                 let Some(next) = at(&answer, "/next").as_str() else { break };
                 cursor = Some(next.to_owned());
             }
@@ -106,21 +120,28 @@ fn shown_change(answer: &Value) -> String {
     format!("{} {done}\n", many(at(answer, "/changed"), "job"))
 }
 
+impl RetriedJobs {
+    /// Makes jobs ready, at once or one after another.
+    pub(super) async fn change(&self, operator: &mut Operator<'_>) -> Result<(), Failure> {
+        self.jobs.change(operator, "retry", self.rate).await
+    }
+}
+
 impl LosingJobs {
     /// Removes jobs: asks first, with their number.
     pub(super) async fn change(&self, operator: &mut Operator<'_>, action: &str) -> Result<(), Failure> {
         let jobs = &self.jobs;
         if jobs.dry_run {
-            return jobs.change(operator, action).await;
+            return jobs.change(operator, action, None).await;
         }
         let many = match (jobs.is_list(), self.yes) {
             (true, _) => jobs.ids.len() as u64,
             (false, true) => 0,
-            (false, false) => jobs.change_many(&mut operator.client, action, true).await?,
+            (false, false) => jobs.change_many(&mut operator.client, (action, None), true).await?,
         };
         confirm(self.yes, &format!("Remove {}?", counted(many, "job")))?;
         if !jobs.is_list() {
-            return jobs.change(operator, action).await;
+            return jobs.change(operator, action, None).await;
         }
         for id in &jobs.ids {
             let (method, path) = match action {

@@ -71,9 +71,9 @@ impl Operator<'_> {
                 let id = self.client.job(id).await?;
                 print_bytes(&self.client.send(Method::GET, &format!("/jobs/{id}/body"), Bytes::new()).await?.body)
             }
-            Command::Retry(jobs) => jobs.change(self, "retry").await,
-            Command::Kill(jobs) => jobs.change(self, "kill").await,
-            Command::Requeue(jobs) => jobs.change(self, "requeue").await,
+            Command::Retry(jobs) => jobs.change(self).await,
+            Command::Kill(jobs) => jobs.change(self, "kill", None).await,
+            Command::Requeue(jobs) => jobs.change(self, "requeue", None).await,
             Command::Delete(jobs) => jobs.change(self, "delete").await,
             Command::Cancel(jobs) => jobs.change(self, "cancel").await,
             Command::Clear(queue) => queue.clear(self).await,

@@ -59,6 +59,7 @@ mod checkpoint;
 mod codec;
 mod cold;
 mod commit;
+mod consistency;
 mod damage;
 mod digest;
 mod directory;

@@ -209,8 +209,8 @@ fn encode_throttle(throttle: &Throttle, out: &mut Vec<u8>) {
 
 /// The codec, flags for the rules that exist, then these rules.
 fn encode_rules(rules: &QueueRules, out: &mut Vec<u8>) {
-    let QueueRules { codec, retry, body_bytes_max, ttl_ms, dead_ms, dead_max } = *rules;
-    let numbers = [body_bytes_max.map(u64::from), ttl_ms, dead_ms, dead_max.map(u64::from)];
+    let QueueRules { codec, retry, body_bytes_max, ttl_ms, dead_ms, dead_max, dedup_ms } = *rules;
+    let numbers = [body_bytes_max.map(u64::from), ttl_ms, dead_ms, dead_max.map(u64::from), dedup_ms];
     out.push(code(&CODECS, codec));
     let flags = std::iter::once(retry.is_some()).chain(numbers.iter().map(Option::is_some));
     put_u64(out, (1..).zip(flags).map(|(bit, flag)| u64::from(flag) << bit).sum());
@@ -329,13 +329,14 @@ fn decode_queue(from: &mut Reader<'_>) -> Result<QueueImage, DecodeError> {
 /// In earlier versions the first flag isolated the protocols from one another. Now the configuration decides.
 fn decode_rules(from: &mut Reader<'_>) -> Result<QueueRules, DecodeError> {
     let codec = from.one_of(&CODECS, "a queue's codec")?;
-    let flags = from.below("a rule's flags", 1 << 6)?;
+    let flags = from.below("a rule's flags", 1 << 7)?;
     let retry = if flags & 2 != 0 { Some(job::read_retry(from)?) } else { None };
     let body_bytes_max = if flags & 4 != 0 { Some(from.u32("a limit of bodies")?) } else { None };
     let ttl_ms = if flags & 8 != 0 { Some(from.u64()?) } else { None };
     let dead_ms = if flags & 16 != 0 { Some(from.u64()?) } else { None };
     let dead_max = if flags & 32 != 0 { Some(from.u32("a limit of dead jobs")?) } else { None };
-    Ok(QueueRules { codec, retry, body_bytes_max, ttl_ms, dead_ms, dead_max })
+    let dedup_ms = if flags & 64 != 0 { Some(from.u64()?) } else { None };
+    Ok(QueueRules { codec, retry, body_bytes_max, ttl_ms, dead_ms, dead_max, dedup_ms })
 }
 
 fn decode_throttle(from: &mut Reader<'_>) -> Result<Throttle, DecodeError> {

@@ -7,12 +7,13 @@ use std::fmt::Display;
 
 use windlass_engine::{
     Batch, DAYS_KEPT, DayBegin, Engine, Job, JobId, JobState, Limits, Numbered, QueueId, QueueImage, QueueKind, Role,
-    Schedule, Slab, Slot, Stage,
+    Schedule, Slab, Slot,
 };
 
 use crate::body_file::{BodyFile, Overflow};
 use crate::codec::{DecodeError, Reader};
 use crate::cold::Cold;
+use crate::consistency::{Open, check_batch, check_queues};
 use crate::damage::{Damage, OpenError};
 use crate::journal::Journal;
 use crate::load::{Loaded, load};
@@ -317,43 +318,6 @@ impl Replay {
         }
         Ok(())
     }
-}
-
-/// The most a batch's jobs can still add to its counts: jobs that have not run, and jobs that have not succeeded.
-type Open = BTreeMap<JobId, (u64, u64)>;
-
-/// Checks that a batch is consistent.
-fn check_batch(batch: &Batch, (unran, open): (u64, u64)) -> Result<(), String> {
-    let (id, at) = (batch.id, &batch.progress);
-    if unran > at.total - at.ran || open > at.total - at.succeeded {
-        return Err(format!("{id:?} has more jobs than it counts"));
-    }
-    let kept = |stage: Stage, callback: &Option<_>| stage != Stage::Waiting && callback.is_some();
-    if kept(at.complete, &batch.complete) || kept(at.success, &batch.success) {
-        return Err(format!("{id:?} has a callback that was pushed"));
-    }
-    if at.success != Stage::Waiting && !at.complete.is_over() {
-        return Err(format!("{id:?} succeeded before it was complete"));
-    }
-    let misplaced =
-        |job: &windlass_engine::NewJob| job.kind != QueueKind::Work || !job.durable || job.listen.is_wanted();
-    if [&batch.complete, &batch.success].into_iter().flatten().any(|job| misplaced(job)) {
-        return Err(format!("{id:?} has an invalid callback"));
-    }
-    Ok(())
-}
-
-fn check_queues(queues: &BTreeMap<QueueId, QueueImage>, queues_max: u32) -> Result<(), String> {
-    let mut names = BTreeMap::new();
-    for (id, image) in queues {
-        if id.0 >= queues_max {
-            return Err(format!("{id:?} is beyond the limit of {queues_max} queues"));
-        }
-        if let Some(other) = names.insert(&image.name, id) {
-            return Err(format!("{id:?} and {other:?} have the same name"));
-        }
-    }
-    Ok(())
 }
 
 /// An engine with the salvaged contents. Contradictory parts are left out.

@@ -85,6 +85,28 @@ pub fn coalescing(stock: &Stock) {
     assert_eq!(worker.notes(2), ["note the news", "note the next news"]);
 }
 
+/// In a queue that remembers jobs, a submit that is repeated after the job's end is the same job, and a client that waits
+/// gets the result that it had.
+pub fn repeats(stock: &Stock) {
+    let stage = Stage::with("[queues.\"no*\"]\ndedup.window = \"1h\"\n");
+    let mut worker = stock.worker(stage.address());
+    let mut client = stock.client(stage.address());
+    client.submit("first", "background normal", "note", "order 7", "one cake");
+    client.wait();
+    assert_eq!(worker.notes(1), ["note one cake"]);
+    // The answer was lost with its connection.
+    let mut again = stock.client(stage.address());
+    again.submit("again", "background normal", "note", "order 7", "one cake");
+    again.wait();
+    assert_eq!(again.created("again"), client.created("first"));
+    again.submit("waits", "foreground normal", "note", "order 7", "one cake");
+    again.wait();
+    assert_eq!(again.story("waits"), ["complete one cake"]);
+    again.submit("other", "foreground normal", "note", "order 8", "two cakes");
+    again.wait();
+    assert_eq!(worker.notes(2), ["note one cake", "note two cakes"]);
+}
+
 /// `GET_STATUS` of a job that waits, runs and is over.
 pub fn status(stock: &Stock) {
     let stage = Stage::new();

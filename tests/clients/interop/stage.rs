@@ -15,8 +15,13 @@ pub struct Stage {
 
 impl Stage {
     pub fn new() -> Self {
+        Self::with("")
+    }
+
+    /// With these sections in the configuration.
+    pub fn with(sections: &str) -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let daemon = daemon(dir.path()).start();
+        let daemon = daemon(dir.path()).set(sections).start();
         Self { dir, daemon }
     }
 

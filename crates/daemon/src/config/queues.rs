@@ -60,6 +60,9 @@ pub struct Queue {
     /// How long and how many of its dead jobs are kept.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dead: Option<Dead>,
+    /// How long a repeated submit of a job is the same job.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub dedup: Option<Dedup>,
     /// Patterns of the answers by which workers report a failed job, in protocols without a message for it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub failure_values: Vec<String>,
@@ -94,6 +97,26 @@ pub struct Dead {
     /// The most dead jobs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max: Option<u32>,
+}
+
+/// Repeated submits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Dedup {
+    /// How long a job is remembered after it succeeded.
+    pub window: Period,
+    /// What makes two submits the same.
+    #[serde(default)]
+    pub by: Identity,
+}
+
+/// What makes two submits the same.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Identity {
+    /// The unique id; in protocols without it, the producer's name for the job.
+    #[default]
+    Unique,
 }
 
 /// A job that reports a dead one.
@@ -139,6 +162,7 @@ impl Default for Queue {
             on_dead: None,
             ttl: None,
             dead: None,
+            dedup: None,
             failure_values: Vec::new(),
             aliases: BTreeMap::new(),
         }
@@ -218,6 +242,9 @@ pub(super) fn check(queues: &BTreeMap<String, Queue>, protocols: &[Arc<dyn Proto
         if rules.ttl.is_some_and(|ttl| ttl.as_ms() == 0) {
             return Err(senseless(queue, "ttl must be more than 0"));
         }
+        if rules.dedup.is_some_and(|dedup| dedup.window.as_ms() == 0) {
+            return Err(senseless(queue, "dedup.window must be more than 0"));
+        }
         if rules.retry.is_some_and(|retry| u32::try_from(retry.backoff.as_ms()).is_err()) {
             return Err(senseless(queue, "retry.backoff is too long"));
         }
@@ -295,6 +322,7 @@ mod tests {
             ("[t]\nthrottle = { worker = 2 }", "t: faktory.throttles"),
             ("['m-*']\nthrottle = { worker = 1 }", "m-*: a throttle and aliases need a name"),
             ("['m?']\naliases = { faktory = 'm' }", "m?: a throttle and aliases need a name"),
+            ("[q]\ndedup.window = '0s'", "q: dedup.window must be more than 0"),
             ("[q]\nttl = '0s'", "q: ttl must be more than 0"),
             ("[q]\nthrottle = { worker = 0 }", "q: worker must be more than 0"),
             ("[q]\non_dead = { queue = 'a b', jobtype = 'T' }", "q: on_dead: "),

@@ -5,15 +5,15 @@
 use bytes::Bytes;
 
 use super::call::Call;
+use super::ended::end_of;
 use super::ends::{KEEP_MS, collect_no_more, dead_ms};
-use super::failures::{EXPIRED_KIND, LOSSES};
 use super::place::remove_job;
 use super::push::listen;
 use super::state::State;
 use crate::context::Context;
 use crate::event::{Notice, Reply};
 use crate::ids::JobId;
-use crate::jobs::{Job, JobState, Slot};
+use crate::jobs::{JobState, Slot};
 use crate::outcome::End;
 use crate::refusal::Refusal;
 use crate::request::Cursor;
@@ -75,19 +75,4 @@ pub(super) fn hand_over(state: &mut State, slot: Slot, context: &mut Context) ->
         collect_no_more(state, slot, context);
     }
     Some(end)
-}
-
-fn end_of(job: &Job) -> End {
-    let extra = job.extra.as_deref();
-    if let Some(result) = extra.and_then(|extra| extra.result.clone()) {
-        return End::Succeeded { result, by: extra.and_then(|extra| extra.result_by).or(Some(job.protocol)) };
-    }
-    match extra.and_then(|extra| extra.failure.as_ref()) {
-        Some(failure) if failure.kind == EXPIRED_KIND => End::TimedOut,
-        Some(failure) if failure.kind == LOSSES => End::Lost,
-        Some(failure) => End::Failed(failure.clone()),
-        None if extra.is_some_and(|extra| extra.losses > 0) => End::Lost,
-        None if matches!(job.state, JobState::Dead(_)) => End::Cancelled,
-        None => End::Expired,
-    }
 }

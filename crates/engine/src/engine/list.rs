@@ -10,7 +10,7 @@ use super::call::Call;
 use super::edit::view;
 use super::ends::{bury, discard, notify_end};
 use super::queues::show;
-use super::requeue::make_ready;
+use super::requeue::{make_ready, retry_at};
 use super::scope::Scope;
 use super::serving::{waiting, workers};
 use super::state::State;
@@ -236,12 +236,13 @@ pub(super) fn mutate(
     state.work.spend(CHANGE * slots.len() as u64);
     let mut changed = 0;
     for slot in slots {
-        changed += u32::from(mutate_one(state, slot, action, call.context));
+        changed += u32::from(mutate_one(state, slot, (action, changed), call.context));
     }
     call.reply(Reply::Mutated { changed, next });
 }
 
-fn mutate_one(state: &mut State, slot: Slot, action: Mutation, context: &mut Context) -> bool {
+/// `before`: how many jobs the same command has changed.
+fn mutate_one(state: &mut State, slot: Slot, (action, before): (Mutation, u32), context: &mut Context) -> bool {
     let Some(job) = state.jobs.at(slot).filter(|job| applies(state, action, job)) else { return false };
     match action {
         Mutation::Discard | Mutation::Cancel => discard(state, slot, context),
@@ -258,6 +259,10 @@ fn mutate_one(state: &mut State, slot: Slot, action: Mutation, context: &mut Con
         Mutation::Release => {
             take_back(state, slot);
             make_ready(state, slot, None, context);
+        }
+        Mutation::Redrive { delay_ms, per_second } => {
+            let later_ms = u64::from(before) * 1_000 / u64::from(per_second.max(1));
+            retry_at(state, slot, state.now.after_ms(delay_ms.saturating_add(later_ms)), context);
         }
     }
     true
@@ -285,6 +290,7 @@ fn applies(state: &State, action: Mutation, job: &Job) -> bool {
         Mutation::Cancel => true,
         Mutation::Kill => !matches!(kind, Leased | Dead | Done | Parked),
         Mutation::Requeue => !matches!(kind, Leased | Ready | Done | Parked),
+        Mutation::Redrive { .. } => kind == Dead,
         Mutation::Release => {
             kind == Leased && state.queues.at(job.queue).is_some_and(|queue| queue.image().kind == QueueKind::Work)
         }

@@ -16,6 +16,7 @@ mod deliver;
 mod dispatch;
 mod due;
 mod edit;
+mod ended;
 mod ends;
 mod failures;
 mod flush;

@@ -1,22 +1,25 @@
 //! Jobs in: limits, coalescing, creation.
 
+use std::borrow::Cow;
+
 use bytes::Bytes;
 
 use super::call::Call;
 use super::checks::{check_body, check_names};
+use super::ended::end_of;
 use super::ends::expire_job;
 use super::place::{count, insert_job, is_used, remember_put};
 use super::room::{check_room_for, make_way};
 use super::serve::serve;
 use super::state::{State, own};
 use crate::context::Context;
-use crate::event::Reply;
-use crate::ids::{ClientId, JobId, QueueId, Timestamp, Token};
+use crate::event::{Notice, Reply};
+use crate::ids::{ClientId, JobId, Protocol, QueueId, Timestamp, Token};
 use crate::jobs::{Cycle, Expiry, Extra, Job, JobState, KeyUntil, Lease, Member, Payload, Role, Slot, Track, Unfit};
 use crate::outcome::Pushed;
 use crate::queues::{Facts, Queue};
 use crate::refusal::{Capacity, Refusal, Thing};
-use crate::request::{Clash, Listen, NewJob, Past, QueueKind};
+use crate::request::{Clash, Listen, NewJob, Past, QueueKind, Unique};
 use crate::warning::WarningKind;
 
 /// The client that pushes a job which no client pushes, as a schedule's run: no connection.
@@ -31,6 +34,12 @@ pub(super) fn push(state: &mut State, new: &NewJob, call: &mut Call<'_>) -> Resu
     }
     let (job, durable, how) = pushed?;
     call.acknowledge(Reply::Pushed { job, how, durable });
+    if how == Pushed::Attached
+        && new.listen.is_wanted()
+        && let Some(done) = state.jobs.get(job).filter(|job| matches!(job.state, JobState::Done(_)))
+    {
+        call.context.notify(call.client, Notice::Ended { job, end: end_of(done) });
+    }
     Ok(())
 }
 
@@ -44,9 +53,10 @@ pub(super) fn push_job(
 ) -> Result<(JobId, bool, Pushed), Refusal> {
     check_new(state, new)?;
     let queue = state.queues.find_or_make(&new.queue, new.kind, Some(new.protocol), state.limits.queues_max)?;
-    let outcome = check_body(state, queue, &new.body).and_then(|()| match clash(state, queue, new) {
-        Some((slot, clash)) => coalesce(state, client, slot, clash, new, context),
-        None => insert_new(state, client, queue, new, context),
+    let new = remembered(state, (client, queue), new);
+    let outcome = check_body(state, queue, &new.body).and_then(|()| match clash(state, queue, &new) {
+        Some((slot, clash)) => coalesce(state, client, slot, clash, &new, context),
+        None => insert_new(state, client, queue, &new, context),
     });
     state.queues.drop_if_unknown(queue);
     outcome
@@ -61,6 +71,29 @@ fn check_new(state: &State, new: &NewJob) -> Result<(), Refusal> {
         Some(name) if new.name_unique && state.jobs.named(name, |_| true).is_some() => Err(Refusal::NotUnique),
         Some(_) | None => membership(state, new).map(drop),
     }
+}
+
+/// A new job as its queue's rule about repeated pushes has it: it keeps its key while the rule remembers it. Jobs that no
+/// client pushes repeat no push.
+fn remembered<'a>(state: &State, (client, queue): (ClientId, QueueId), new: &'a NewJob) -> Cow<'a, NewJob> {
+    let rules = state.queues.at(queue).and_then(Queue::rules);
+    let dedup_ms = rules.and_then(|rules| rules.dedup_ms).filter(|_| new.durable && new.kind == QueueKind::Work);
+    let (Some(dedup_ms), Some(unique)) = (dedup_ms.filter(|_| client != NOBODY), identity(new)) else {
+        return Cow::Borrowed(new);
+    };
+    let result_keep_ms = new.result_keep_ms.max(dedup_ms);
+    Cow::Owned(NewJob { unique: Some(unique), result_keep_ms, ..new.clone() })
+}
+
+/// What makes two pushes one and the same.
+fn identity(new: &NewJob) -> Option<Unique> {
+    let (key, clash) = match (&new.unique, &new.name) {
+        (Some(Unique { key, clash: Clash::Attach, .. }), _) => (key, Clash::Attach),
+        (Some(Unique { key, .. }), _) | (None, Some(key)) => (key, Clash::Keep),
+        (None, None) => return None,
+    };
+    let stands_for_body = new.protocol == Protocol::GEARMAN && key.starts_with(&[0]);
+    (!key.is_empty() && !stands_for_body).then(|| Unique { key: key.clone(), clash, until: KeyUntil::Gone })
 }
 
 /// The job that holds the key of a new job.

@@ -8,6 +8,7 @@ use super::place::{count, move_job, remember_move, remember_put, remove_job};
 use super::serve::serve;
 use super::state::State;
 use crate::context::Context;
+use crate::ids::Timestamp;
 use crate::jobs::{Cycle, JobState, Slot, Unfit};
 use crate::queues::Queue;
 use crate::request::RepayTo;
@@ -24,11 +25,7 @@ pub(super) fn make_ready(state: &mut State, slot: Slot, rank: Option<u64>, conte
     let Some(job) = state.jobs.at(slot) else { return };
     let (queue, protocol, was_off) = (job.queue, job.protocol, job.is_over());
     if was_off {
-        // A client wants the job tried again.
-        state.jobs.update(slot, |job| {
-            job.unfit = Unfit::NONE;
-            job.extra.iter_mut().for_each(|extra| extra.losses = 0);
-        });
+        try_anew(state, slot);
     }
     // In order means that a job that is tried again comes before all that were pushed later.
     let is_ordered = state.queues.at(queue).and_then(Queue::policy).is_some_and(|policy| policy.ordered);
@@ -42,6 +39,26 @@ pub(super) fn make_ready(state: &mut State, slot: Slot, rank: Option<u64>, conte
     state.queues.make_known(queue, Some(protocol), &mut context.changes);
     remember_move(state, slot, context);
     serve(state, queue, context);
+}
+
+/// A client wants a job tried again that was over.
+fn try_anew(state: &mut State, slot: Slot) {
+    state.jobs.update(slot, |job| {
+        job.unfit = Unfit::NONE;
+        job.extra.iter_mut().for_each(|extra| extra.losses = 0);
+    });
+}
+
+/// A dead job becomes ready at this time.
+pub(super) fn retry_at(state: &mut State, slot: Slot, at: Timestamp, context: &mut Context) {
+    let Some((queue, protocol)) = state.jobs.at(slot).map(|job| (job.queue, job.protocol)) else { return };
+    try_anew(state, slot);
+    move_job(state, slot, JobState::Retrying(at));
+    if state.jobs.reclaim_key(slot, state.now, &mut state.timers) {
+        remember_put(state, slot, context);
+    }
+    state.queues.make_known(queue, Some(protocol), &mut context.changes);
+    remember_move(state, slot, context);
 }
 
 /// A job has a new body: clears its conversion errors, and serves its queue if the job is ready.

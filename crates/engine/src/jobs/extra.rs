@@ -86,7 +86,7 @@ pub enum KeyUntil {
     /// When the job is first taken, but no later than this time.
     StartOr(Timestamp),
     /// When the job is removed or dead. A done job holds its key while it is kept. A client that attaches to a done job
-    /// receives no further events, but can query the job.
+    /// as a listener receives its end at once.
     Gone,
 }
 

@@ -24,17 +24,11 @@ impl Queues {
             let name = &queue.image.name;
             assert_eq!(self.named(name), Some(queue.image.id), "{name:?} is not found by name");
             assert_eq!(queue.bridged, self.bridges(&queue.image), "{name:?} is bridged");
-            assert_eq!(queue.rules().copied(), self.rules_of(&queue.image), "{name:?} has rules");
+            self.check_rules(queue, jobs);
             assert!(queue.image.is_known() || !queue.is_idle(), "{name:?} is idle and not known");
             check_ready(queue, jobs);
             let throttle = queue.slots.as_deref().map(Slots::throttle);
             assert_eq!(throttle, queue.image.throttle, "{name:?} is throttled");
-            assert_eq!(self.overfull.contains(&queue.image.id), queue.has_too_many_dead(), "{name:?} is overfull");
-            if let Some(listed) = &queue.dead {
-                let dead = jobs.timed(JobStateKind::Dead).into_iter().flatten();
-                let own = dead.filter(|(_, job)| jobs.get(*job).is_some_and(|job| job.queue == queue.image.id));
-                assert!(listed.iter().eq(own), "dead jobs of {name:?}");
-            }
             if let Some(slots) = &queue.slots {
                 let leased = jobs.iter().map(|(_, job)| job).filter(|job| job.queue == queue.image.id);
                 slots.check(name, leased.filter_map(|job| Some((job.id, job.lease()?))), now);

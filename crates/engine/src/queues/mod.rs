@@ -2,14 +2,13 @@
 //! and the clients that wait at them.
 //!
 //! Reading order: `queue` (the data) · `ready` (the order of ready jobs) · `audience`, `bridge` (which clients see
-//! which jobs) · `consumers`, `unclaimed` (which clients wait where) · `throttle`, `rules`, `patterns`, `figures` ·
-//! `policy`, `policies` (which ready job may start now) · `names` (room for names) · `dead` (limits on dead jobs) · `table` (the owner) · `check`.
+//! which jobs) · `consumers`, `unclaimed` (which clients wait where) · `throttle`, `rules`, `patterns`, `ruled`, `figures` ·
+//! `policy`, `policies` (which ready job may start now) · `names` (room for names) · `table` (the owner) · `check`.
 
 mod audience;
 mod bridge;
 mod check;
 mod consumers;
-mod dead;
 mod figures;
 mod names;
 mod patterns;
@@ -17,6 +16,7 @@ mod policies;
 mod policy;
 mod queue;
 mod ready;
+mod ruled;
 mod rules;
 mod table;
 mod throttle;

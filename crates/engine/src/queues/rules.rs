@@ -28,6 +28,10 @@ pub struct QueueRules {
     /// The most dead jobs; beyond it those are dropped first whose time ends first.
     #[serde(skip)]
     pub dead_max: Option<u32>,
+    /// A durable job of a `work` queue that succeeds is remembered for this many milliseconds after its end: a push with
+    /// its key finds it, or with its name if it has no key. A key that the client derives from the body does not count.
+    #[serde(skip)]
+    pub dedup_ms: Option<u64>,
 }
 
 /// How a job's bytes are converted for a worker of another protocol.

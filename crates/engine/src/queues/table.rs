@@ -44,7 +44,7 @@ pub(crate) struct Queues {
     births: u64,
     bridge: Bridge,
     /// Rules for queues without rules of their own.
-    patterns: Patterns<QueueRules>,
+    pub(super) patterns: Patterns<QueueRules>,
     pub(super) unclaimed: Unclaimed,
     /// Queues with more dead jobs than their rules allow.
     pub(super) overfull: BTreeSet<QueueId>,
@@ -125,12 +125,6 @@ impl Queues {
     /// Whether all protocols share a queue with this image. `cycle` queues are never shared.
     pub(super) fn bridges(&self, image: &QueueImage) -> bool {
         image.kind == QueueKind::Work && self.bridge.includes(&image.name)
-    }
-
-    /// The rules that hold for the jobs of a queue with this image, unless they are the defaults.
-    pub(super) fn rules_of(&self, image: &QueueImage) -> Option<QueueRules> {
-        let rules = image.rules.as_deref().or_else(|| self.patterns.find(&image.name));
-        rules.copied().filter(|rules| *rules != QueueRules::default())
     }
 
     // ---- created, changed, removed ---------------------------------------------------------------------------------
@@ -328,21 +322,6 @@ impl Queues {
             self.note_unclaimed(*id);
         }
         changed
-    }
-
-    /// Replaces the rules for queues without rules of their own. Returns the queues whose rules changed, with the rules
-    /// before. Looks at all queues, and at no jobs.
-    pub(crate) fn set_patterns(&mut self, patterns: Patterns<QueueRules>) -> Vec<(QueueId, QueueRules)> {
-        self.patterns = patterns;
-        let ids: Vec<QueueId> = self.iter().map(|queue| queue.image.id).collect();
-        ids.into_iter().filter_map(|id| Some((id, self.renew_rules(id)?))).collect()
-    }
-
-    /// Finds the rules that hold for a queue again. Returns the rules before, if they have changed.
-    pub(crate) fn renew_rules(&mut self, id: QueueId) -> Option<QueueRules> {
-        let rules = self.at(id).and_then(|queue| self.rules_of(&queue.image));
-        let queue = self.at_mut(id).filter(|queue| queue.rules.as_deref().copied() != rules)?;
-        Some(std::mem::replace(&mut queue.rules, rules.map(Box::new)).map(|rules| *rules).unwrap_or_default())
     }
 
     /// The codec of a queue has changed, which decides which protocols can express a job: forgets all conversion errors

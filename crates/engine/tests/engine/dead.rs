@@ -202,3 +202,31 @@ fn a_journal_with_more_than_is_allowed_now_is_cut_down_a_page_at_a_time() {
     assert_eq!(left, youngest);
     assert!(engine.next_deadline() > Some(Timestamp(1)));
 }
+
+#[test]
+fn dead_jobs_become_ready_one_after_another_at_a_rate_and_a_restart_keeps_their_times() {
+    let mut broker = Broker::new();
+    for _ in 0..5 {
+        broker.hear(1, push("q"));
+    }
+    broker.hear(1, mutate(placed(JobStateKind::Ready), Mutation::Kill));
+    broker.says(1, push("q"), ["1 new j6"]);
+    let redrive = |delay_ms| Mutation::Redrive { delay_ms, per_second: 2 };
+    let matching =
+        || windlass_engine::Filter { ids: (1..=4).map(JobId).collect(), ..windlass_engine::Filter::default() };
+    broker.hear(1, mutate(matching(), redrive(1_000)));
+    // Only dead jobs are redriven: another time changes nothing, nor does one of a ready job.
+    broker.hear(1, mutate(matching(), redrive(0)));
+    broker.hear(1, mutate(placed(JobStateKind::Ready), redrive(0)));
+    broker.restart(windlass_engine::Limits::default());
+    let ready = |broker: &Broker| {
+        let ready = broker.engine.jobs().filter(|job| job.state == windlass_engine::JobState::Ready);
+        ready.map(|job| job.id.0).collect::<std::collections::BTreeSet<_>>()
+    };
+    let start = 1_000;
+    for (ms, expected) in [(999, vec![6]), (1_000, vec![1, 6]), (1_500, vec![1, 2, 6]), (2_500, vec![1, 2, 3, 4, 6])] {
+        broker.at(start + ms, []);
+        assert_eq!(ready(&broker), expected.into_iter().collect(), "after {ms} ms");
+    }
+    assert_eq!(broker.engine.job(JobId(5)).map(|job| job.state.kind()), Some(JobStateKind::Dead));
+}

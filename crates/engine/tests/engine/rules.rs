@@ -2,9 +2,9 @@
 
 use bytes::Bytes;
 use windlass_engine::{
-    Backoff, BatchCommand, ClientCommand, Codec, Command, Event, Expiry, JobCommand, JobId, JobRef, JobState,
-    JobStateKind, LeaseCommand, Limits, MISFIT, Mutation, Notice, Proof, Protocol, Query, QueueCommand, QueueKind,
-    QueueRow, QueueRules, Reply, Retry, Timestamp, Token,
+    Backoff, BatchCommand, Clash, ClientCommand, Codec, Command, Event, Expiry, JobCommand, JobId, JobRef, JobState,
+    JobStateKind, LeaseCommand, Limits, Listen, MISFIT, Mutation, Notice, Proof, Protocol, Query, QueueCommand,
+    QueueKind, QueueRow, QueueRules, Reply, Retry, Timestamp, Token, Unique,
 };
 
 use crate::common::*;
@@ -23,8 +23,15 @@ fn rows(broker: &mut Broker) -> Vec<QueueRow> {
     rows.clone()
 }
 
-const JSON: QueueRules =
-    QueueRules { codec: Codec::Json, retry: None, body_bytes_max: None, ttl_ms: None, dead_ms: None, dead_max: None };
+const JSON: QueueRules = QueueRules {
+    codec: Codec::Json,
+    retry: None,
+    body_bytes_max: None,
+    ttl_ms: None,
+    dead_ms: None,
+    dead_max: None,
+    dedup_ms: None,
+};
 
 #[test]
 fn rules_are_kept_for_an_unknown_queue() {
@@ -286,4 +293,86 @@ fn a_queue_keeps_its_dead_jobs_by_its_own_rules() {
     die(&mut broker, "q");
     broker.at(2_002, []);
     assert_eq!(dead(&broker), [2, 3, 4].into(), "it was kept for a second");
+}
+
+fn dedup(queue: &'static str, ms: u64) -> Command {
+    rule(queue, QueueRules { dedup_ms: Some(ms), ..QueueRules::default() })
+}
+
+/// A background job of this protocol, with this name and key.
+fn submit(protocol: Protocol, (jid, key): (&'static str, &'static str), clash: Clash) -> Push {
+    push("q").with(|job| {
+        job.protocol = protocol;
+        job.name = (!jid.is_empty()).then(|| name(jid));
+        job.unique = (!key.is_empty()).then(|| Unique {
+            key: name(key),
+            clash,
+            until: windlass_engine::KeyUntil::EndOr(Timestamp(1_500)),
+        });
+    })
+}
+
+#[test]
+fn a_repeated_push_is_the_same_job_while_it_lives_and_for_the_window_after_its_success() {
+    let table = [
+        // Gearman's unique id; FWP's key, whatever its own limit of time is; FWP's jid, and EventMQ's id.
+        (Protocol::GEARMAN, ("", "u"), Clash::Attach, "1 attached j1"),
+        (Protocol::FAKTORY, ("jid", "k"), Clash::Refuse, "1 kept j1"),
+        (Protocol::FAKTORY, ("jid", ""), Clash::Refuse, "1 kept j1"),
+        (Protocol::EVENTMQ, ("id", ""), Clash::Refuse, "1 kept j1"),
+    ];
+    for (protocol, names, clash, same) in table {
+        let mut broker = Broker::new();
+        broker.hear(1, dedup("q", 2_000));
+        broker.says(1, submit(protocol, names, clash), ["1 new j1"]);
+        broker.at(2_000, []);
+        broker.says(1, submit(protocol, names, clash), [same]);
+        broker.hear(1, take(["q"]));
+        broker.says(1, submit(protocol, names, clash), [same]);
+        broker.says(1, finish(1), ["1 finished j1"]);
+        broker.at(3_999, []);
+        broker.says(1, submit(protocol, names, clash), [same]);
+        broker.restart(Limits::default());
+        broker.says(1, submit(protocol, names, clash), [same]);
+        broker.at(4_000, []);
+        broker.says(1, submit(protocol, names, clash), ["1 new j2"]);
+    }
+}
+
+#[test]
+fn a_client_that_waits_for_a_repeated_job_gets_the_result_that_it_had() {
+    let mut broker = Broker::new();
+    broker.hear(1, dedup("q", 2_000));
+    broker.says(1, submit(Protocol::GEARMAN, ("", "u"), Clash::Attach), ["1 new j1"]);
+    broker.hear(1, take(["q"]));
+    broker.says(1, finish(1), ["1 finished j1"]);
+    let waits = submit(Protocol::GEARMAN, ("", "u"), Clash::Attach).with(|job| {
+        (job.durable, job.listen) = (false, Listen::Yes);
+    });
+    let events = broker.hear(2, waits);
+    let [(_, Event::Reply(_, Reply::Pushed { how, .. })), (_, Event::Notice(Notice::Ended { end, .. }))] =
+        events.as_slice()
+    else {
+        panic!("{events:?}")
+    };
+    assert_eq!(*how, windlass_engine::Pushed::Attached);
+    assert!(matches!(end, windlass_engine::End::Succeeded { .. }), "{end:?}");
+}
+
+#[test]
+fn other_pushes_are_new_jobs_in_a_queue_that_remembers() {
+    let mut broker = Broker::new();
+    broker.hear(1, dedup("q", 60_000));
+    // No id at all, an id that stands for the body, a job that failed, and a schedule's run.
+    for (round, names) in ["", "\0body", ""].into_iter().enumerate() {
+        let id = round as u64 + 1;
+        broker.says(1, submit(Protocol::GEARMAN, ("", names), Clash::Attach), [format!("1 new j{id}").as_str()]);
+        broker.hear(1, take(["q"]));
+        broker.says(1, finish(id), [format!("1 finished j{id}").as_str()]);
+    }
+    assert_eq!(broker.engine.job_count(), 0);
+    broker.says(1, submit(Protocol::GEARMAN, ("", "u"), Clash::Attach), ["1 new j4"]);
+    broker.hear(1, take(["q"]));
+    broker.hear(1, fail(4));
+    broker.says(1, submit(Protocol::GEARMAN, ("", "u"), Clash::Attach), ["1 new j5"]);
 }

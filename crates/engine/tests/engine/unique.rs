@@ -91,8 +91,8 @@ fn a_kept_result_may_hold_the_key() {
     broker.says(2, take(["q"]), ["2 took j1.1"]);
     broker.says(2, finish(1), ["1 ended j1 succeeded result", "2 finished j1"]);
     broker.at(1_499, []);
-    // It has ended, so there is no more to receive.
-    broker.says(1, again(Clash::Attach), ["1 attached j1"]);
+    // It has ended: a client that listens learns how.
+    broker.says(1, again(Clash::Attach), ["1 attached j1", "1 ended j1 succeeded result"]);
     broker.says(1, again(Clash::Keep), ["1 kept j1"]);
     broker.says(1, again(Clash::Refuse), ["1 refused: job not unique"]);
     assert!(broker.engine.work_left(0).is_at_rest);

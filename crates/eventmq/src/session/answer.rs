@@ -42,7 +42,9 @@ impl EventmqSpeaker {
     /// An equal job was stored before: if it is done, send its result now.
     fn looked(&mut self, id: &[u8], view: Option<&JobView>, talk: &mut Talk<'_>) {
         let Some(JobView { job, .. }) = view.filter(|view| view.job.state.kind() == JobStateKind::Done) else { return };
-        self.awaited.remove(&job.id);
+        if self.awaited.remove(&job.id).is_none() {
+            return;
+        }
         let extra = job.extra.as_deref();
         let by = extra.and_then(|extra| extra.result_by).unwrap_or(Protocol::EVENTMQ);
         let result = extra.and_then(|extra| extra.result.as_deref()).unwrap_or_default();

@@ -4,6 +4,7 @@
 use std::num::NonZeroU32;
 use std::time::Duration;
 
+use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
@@ -42,6 +43,14 @@ pub(super) struct How {
     limit: Option<NonZeroU32>,
     /// `next` of the answer before; nothing for the first request.
     cursor: Option<CursorText>,
+    /// Only of `retry`: only dead jobs, and this many become ready in a second. Each is `retrying` until its turn, so to
+    /// kill those stops it.
+    #[param(value_type = Option<u32>)]
+    rate: Option<NonZeroU32>,
+    /// With `rate`: `delay_ms` of the answer before; nothing for the first request.
+    #[serde(default)]
+    #[param(value_type = Option<u64>)]
+    delay_ms: u64,
 }
 
 /// What a change of many jobs did.
@@ -54,6 +63,9 @@ pub(super) struct ManyChanged {
     /// Null if all matching jobs were seen. Otherwise the time of one request is over, or its limit reached: the same
     /// request with this `cursor` continues.
     next: Option<CursorText>,
+    /// With a rate: how long the next job would wait, in milliseconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    delay_ms: Option<u64>,
 }
 
 /// How many jobs match.
@@ -75,15 +87,34 @@ macro_rules! changes {
         pub(super) async fn $name(
             app: Shared,
             TwoParams(conditions, how): TwoParams<Conditions, How>,
-        ) -> Outcome<(Extension<Affected>, Json<ManyChanged>)> {
-            change(&app, Mutation::$action, conditions, &how).await
+        ) -> Outcome<ManyChanged> {
+            if how.rate.is_some() {
+                return Err(Problem::bad_request("only a retry has a rate"));
+            }
+            change(&app, |_| Mutation::$action, conditions, &how).await
         }
     )+};
 }
 
+/// Make jobs ready now that are dead, scheduled or wait for a retry
+///
+/// With `rate` the dead ones become ready one after another. Their times are in the store, so a restart or a change of
+/// leader stops nothing.
+#[utoipa::path(post, path = "/api/v1/jobs/retry", tag = "jobs", operation_id = "retry_jobs",
+    params(Conditions, How),
+    responses((status = 200, body = ManyChanged), (status = 400, body = Problem), (status = 503, body = Problem))
+)]
+pub(super) async fn retry(app: Shared, TwoParams(conditions, how): TwoParams<Conditions, How>) -> Outcome<ManyChanged> {
+    let Some(rate) = how.rate.map(NonZeroU32::get) else {
+        return change(&app, |_| Mutation::Requeue, conditions, &how).await;
+    };
+    let delay_ms = |changed: u64| how.delay_ms.saturating_add(changed.saturating_mul(1_000) / u64::from(rate));
+    let redrive = |changed| Mutation::Redrive { delay_ms: delay_ms(changed), per_second: rate };
+    let done = change(&app, redrive, conditions, &how).await?;
+    Ok(ManyChanged { delay_ms: Some(delay_ms(done.changed)), ..done })
+}
+
 changes! {
-    /// Make jobs ready now that are dead, scheduled or wait for a retry
-    retry, "/api/v1/jobs/retry", "retry_jobs", Requeue;
     /// Move jobs to the dead-letter queue, except those that workers have
     kill, "/api/v1/jobs/kill", "kill_jobs", Kill;
     /// Take jobs back from their workers
@@ -107,28 +138,34 @@ changes! {
 pub(super) async fn count(app: Shared, Params(conditions): Params<Conditions>) -> Outcome<Json<JobCount>> {
     let filter = conditions.filter(&app).await?;
     // A change that no state of a job refuses.
-    let round = |page| round(&filter, Mutation::Cancel, page, true);
+    let round = |page, _| round(&filter, Mutation::Cancel, page, true);
     let (jobs, next) = rounds(&app, COUNT_MAX + 1, (Cursor::default(), COUNT_TIME_MAX), round).await?;
     Ok(Json(JobCount { jobs: jobs.min(COUNT_MAX), is_complete: next.is_none() && jobs <= COUNT_MAX }))
 }
 
+impl IntoResponse for ManyChanged {
+    fn into_response(self) -> Response {
+        (Extension(Affected(self.changed)), Json(self)).into_response()
+    }
+}
+
+/// `action`: the change of the next jobs, once so many are changed.
 async fn change(
     app: &App,
-    action: Mutation,
+    action: impl Fn(u64) -> Mutation,
     conditions: Conditions,
     how: &How,
-) -> Outcome<(Extension<Affected>, Json<ManyChanged>)> {
+) -> Outcome<ManyChanged> {
     if conditions.is_empty() && !how.all {
         return Err(Problem::bad_request("there is no condition: all=true stands for all jobs"));
     }
     let filter = conditions.filter(app).await?;
     let left = how.limit.map_or(u64::MAX, |limit| limit.get().into());
-    let (changed, next) = rounds(app, left, (how.cursor.unwrap_or_default().0, TIME_MAX), |page| {
-        round(&filter, action, page, how.dry_run)
+    let (changed, next) = rounds(app, left, (how.cursor.unwrap_or_default().0, TIME_MAX), |page, changed| {
+        round(&filter, action(changed), page, how.dry_run)
     })
     .await?;
-    let answer = ManyChanged { changed, dry_run: how.dry_run, next: next.map(CursorText) };
-    Ok((Extension(Affected(changed)), Json(answer)))
+    Ok(ManyChanged { changed, dry_run: how.dry_run, next: next.map(CursorText), delay_ms: None })
 }
 
 /// Visits the engine until all jobs are seen, `left` have changed or would, or the time is over. Returns how many, and
@@ -137,13 +174,13 @@ async fn rounds(
     app: &App,
     mut left: u64,
     (begin, time_max): (Cursor, Duration),
-    round: impl Fn((Cursor, u32)) -> Command,
+    round: impl Fn((Cursor, u32), u64) -> Command,
 ) -> Outcome<(u64, Option<Cursor>)> {
     let mut client = app.client();
     let (mut changed, pace, mut after) = (0, Pace::new(time_max), Some(begin));
     while let Some(page) = after.take() {
         let limit = u32::try_from(left).unwrap_or(u32::MAX);
-        let reply = client.ask(round((page, limit))).await?;
+        let reply = client.ask(round((page, limit), changed)).await?;
         let (Reply::Mutated { changed: now, next } | Reply::Counted { jobs: now, next }) = reply else {
             return Err(Problem::unexpected());
         };

@@ -205,15 +205,16 @@ pub(crate) fn any_queue() -> impl Strategy<Value = QueueImage> {
     let throttle = (any::<Option<u32>>(), any::<Option<u32>>(), any::<Option<u64>>())
         .prop_map(|(leased_max, per_worker_max, timeout_ms)| Throttle { leased_max, per_worker_max, timeout_ms });
     let codec = prop_oneof![Just(Codec::Text), Just(Codec::Json), Just(Codec::Base64)];
-    let dead = (any::<Option<u64>>(), any::<Option<u32>>());
-    let rules = (codec, option::of(any_retry()), any::<Option<u32>>(), any::<Option<u64>>(), dead).prop_map(
-        |(codec, retry, body_bytes_max, ttl_ms, (dead_ms, dead_max))| QueueRules {
+    let later = (any::<Option<u64>>(), any::<Option<u32>>(), any::<Option<u64>>());
+    let rules = (codec, option::of(any_retry()), any::<Option<u32>>(), any::<Option<u64>>(), later).prop_map(
+        |(codec, retry, body_bytes_max, ttl_ms, (dead_ms, dead_max, dedup_ms))| QueueRules {
             codec,
             retry,
             body_bytes_max,
             ttl_ms,
             dead_ms,
             dead_max,
+            dedup_ms,
         },
     );
     // Default rules are stored as `None`.

@@ -110,7 +110,7 @@ fn a_value_that_the_engine_never_writes_is_refused_by_its_field() {
         ("a queue's limit", queue(0, 0, &number(1 << 33), &[])),
         ("a throttle's flags", queue(0, 4, &[0], &[8])),
         ("a queue's codec", queue(0, 8, &[0], &[3, 0])),
-        ("a rule's flags", queue(0, 8, &[0], &[0, 64])),
+        ("a rule's flags", queue(0, 8, &[0], &[0, 128, 1])),
         ("the protocol of a queue's limit", queue(0, 32, &[0], &[&[0, 0][..], &number(257)].concat())),
         ("the engine meta's flags", meta(12, 16, &[0])),
         ("a protocol", meta(12, 0, &two(3, 3))),

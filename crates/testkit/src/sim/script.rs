@@ -343,8 +343,10 @@ impl Script<'_> {
     }
 
     fn mutation(&mut self) -> Mutation {
-        use Mutation::{Cancel, Discard, Kill, Release, Requeue};
-        self.rng.one_of([Discard, Cancel, Kill, Requeue, Requeue, Release, Release])
+        use Mutation::{Cancel, Discard, Kill, Redrive, Release, Requeue};
+        let (delay_ms, per_second) = (self.rng.below(self.world.pace_ms), 1 + self.number(500));
+        let redrive = Redrive { delay_ms, per_second };
+        self.rng.one_of([Discard, Cancel, Kill, Requeue, Requeue, Release, Release, redrive, redrive])
     }
 
     // ---- queues and workers ----------------------------------------------------------------------------------------

@@ -52,7 +52,7 @@ fn everything_happens(tally: &Tally) {
         ("NotFound", "Job Queue Worker Schedule Batch"),
         ("End", "Succeeded Failed Lost TimedOut Expired Cancelled"),
         ("Fate", "Retried Buried Discarded"),
-        ("Pushed", "New Attached Kept AgainWhenDone"),
+        ("Pushed", "New Attached Kept AgainWhenDone Remembered"),
         ("Collect", "Lives"),
         ("Stray", "Given Handed"),
         ("Sleeper", "First"),
@@ -67,6 +67,8 @@ fn everything_happens(tally: &Tally) {
         ("Part", "Done"),
         ("Attempt", "Failed Lost TimedOut Released TakenBack Unconvertible"),
         ("Loss", "Pauses Dies"),
+        ("Redrive", "Later"),
+        ("Repeated", "EndedBefore"),
         (
             "Change",
             "JobPut JobMoved JobGone QueueSet QueueGone SchedulePut ScheduleMoved ScheduleGone BatchPut BatchMoved \
@@ -79,8 +81,8 @@ fn everything_happens(tally: &Tally) {
     for (kind, names) in table {
         for name in names.split_whitespace() {
             let count = tally.counts.get(&format!("{kind}::{name}")).copied().unwrap_or_default();
-            // Few lives have a stop with a connection at work.
-            let least = if kind == "Away" { 5 } else { 75 };
+            // Few lives have a stop with a connection at work, or one of the other two.
+            let least = if matches!(kind, "Away" | "Redrive" | "Repeated") { 5 } else { 75 };
             rare.extend((count < least).then(|| format!("{kind}::{name} happened {count} times")));
         }
     }

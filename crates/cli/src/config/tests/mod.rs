@@ -82,7 +82,7 @@ fn a_written_configuration_reads_back_the_same() {
         .for_each(|(.., lists)| lists.into_iter().for_each(Vec::clear));
     config.faktory.throttles.insert("q".to_owned(), Throttle { worker: Some(1), ..Throttle::default() });
     let rules = "codec = 'json'\nbridge = false\nretry = { count = -1, backoff = '1s' }\nbody_bytes_max = '1KiB'\n\
-                 throttle = { worker = 1 }\nttl = '1d'\ndead = { ttl = '2d', max = 3 }\naliases = { faktory = 'a', gearman = 'b', eventmq = 'c' }\n";
+                 throttle = { worker = 1 }\nttl = '1d'\ndead = { ttl = '2d', max = 3 }\ndedup = { window = '1m', by = 'unique' }\naliases = { faktory = 'a', gearman = 'b', eventmq = 'c' }\n";
     config.queues.insert("a b".to_owned(), toml::from_str(rules).unwrap());
     let text = toml::to_string(&config).unwrap();
     assert_eq!(parse(&text).unwrap(), config, "{text}");

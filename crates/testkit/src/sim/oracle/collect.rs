@@ -6,6 +6,23 @@ use windlass_engine::{ClientId, Cursor, End, Failure, JobId, JobState, LOSSES, N
 use super::memo::COLLECTED_WITHIN_MS;
 use super::{Answer, JobMemo, Oracle};
 
+impl JobMemo {
+    /// How it ended, if it is dead or done.
+    pub(super) fn end(&self) -> End {
+        let (is_dead, by) = (matches!(self.job.state, JobState::Dead(_)), self.job.protocol);
+        let extra = self.job.extra.as_deref().cloned().unwrap_or_default();
+        match (extra.result, extra.failure) {
+            (Some(result), _) => End::Succeeded { result, by: extra.result_by.or(Some(by)) },
+            (None, Some(failure)) if failure.kind == "ReservationExpired" => End::TimedOut,
+            (None, Some(failure)) if failure.kind == LOSSES => End::Lost,
+            (None, Some(failure)) => End::Failed(failure),
+            (None, None) if extra.losses > 0 => End::Lost,
+            (None, None) if is_dead => End::Cancelled,
+            (None, None) => End::Expired,
+        }
+    }
+}
+
 impl Oracle {
     /// A client collects the ends of the jobs that have its name.
     pub(super) fn collect(&mut self, client: ClientId, name: &[u8], from: JobId) -> Answer {
@@ -41,18 +58,9 @@ impl Oracle {
     /// The end of a job, which is not kept for its client any more.
     fn hand_over(&mut self, id: JobId) -> End {
         let memo = self.job_mut(id);
-        let (is_dead, by) = (matches!(memo.job.state, JobState::Dead(_)), memo.job.protocol);
+        let (is_dead, end) = (matches!(memo.job.state, JobState::Dead(_)), memo.end());
         let extra = memo.extra();
         extra.collector = Bytes::new();
-        let end = match (&extra.result, &extra.failure) {
-            (Some(result), _) => End::Succeeded { result: result.clone(), by: extra.result_by.or(Some(by)) },
-            (None, Some(failure)) if failure.kind == "ReservationExpired" => End::TimedOut,
-            (None, Some(failure)) if failure.kind == LOSSES => End::Lost,
-            (None, Some(failure)) => End::Failed(failure.clone()),
-            (None, None) if extra.losses > 0 => End::Lost,
-            (None, None) if is_dead => End::Cancelled,
-            (None, None) => End::Expired,
-        };
         let stays = is_dead || extra.result_keep_ms > 0 || extra.track.is_some();
         if !stays {
             self.remove(id);

@@ -189,11 +189,13 @@ impl Oracle {
     pub(crate) fn apply(&mut self, client: ClientId, tag: Tag, command: &Command) -> Vec<(ClientId, Event)> {
         self.tick();
         self.uses.1 = self.uses.0;
-        match self.ask(client, tag, command) {
+        let answer = self.ask(client, tag, command);
+        match answer.clone() {
             Ok(Some(reply)) if tag.wants_answer() || !is_acknowledgement(&reply) => self.reply(client, tag, reply),
             Ok(_) => {}
             Err(why) => self.reply(client, tag, Reply::Refused(why)),
         }
+        self.tell_end_again(client, command, &answer);
         self.settle();
         self.forget_idle_queues();
         std::mem::take(&mut self.said)
@@ -214,7 +216,10 @@ impl Oracle {
         action: windlass_engine::Mutation,
         next: Option<Cursor>,
     ) -> Vec<(ClientId, Event)> {
-        let changed = page.iter().filter(|id| self.mutate_one(**id, action)).count();
+        let mut changed = 0;
+        for id in page {
+            changed += usize::from(self.mutate_one(*id, action, changed));
+        }
         self.end_page(client, changed, next)
     }
 

@@ -418,7 +418,8 @@ impl Oracle {
         (found.into_iter().map(id_of).collect(), ordered)
     }
 
-    pub(super) fn mutate_one(&mut self, id: JobId, action: Mutation) -> bool {
+    /// `before`: how many jobs the same command has changed.
+    pub(super) fn mutate_one(&mut self, id: JobId, action: Mutation, before: usize) -> bool {
         if !self.would_mutate(id, action) {
             return false;
         }
@@ -438,6 +439,11 @@ impl Oracle {
                 self.job_mut(id).extra().taken_back = true;
                 self.make_ready(id, None);
             }
+            Mutation::Redrive { delay_ms, per_second } => {
+                self.see("Redrive::Later");
+                let at = self.now.after_ms(delay_ms + before as u64 * 1_000 / u64::from(per_second));
+                self.retry_at(id, at);
+            }
         }
         true
     }
@@ -452,6 +458,7 @@ impl Oracle {
             | (_, JobStateKind::Leased)
             | (Mutation::Kill, JobStateKind::Dead | JobStateKind::Done | JobStateKind::Parked)
             | (Mutation::Requeue, JobStateKind::Ready | JobStateKind::Done | JobStateKind::Parked) => false,
+            (Mutation::Redrive { .. }, kind) => kind == JobStateKind::Dead,
             (Mutation::Discard | Mutation::Kill | Mutation::Requeue, _) => true,
         }
     }

@@ -2,8 +2,9 @@
 
 use bytes::Bytes;
 use windlass_engine::{
-    Capacity, Clash, ClientId, Cycle, Expiry, Extra, Job, JobId, JobState, KeyUntil, Listen, Member, NewJob, Payload,
-    Pushed, QueueId, QueueKind, Refusal, Reply, Schedule, Timestamp, Track, Unfit,
+    Capacity, Clash, ClientId, Command, Cycle, Expiry, Extra, Job, JobCommand, JobId, JobState, KeyUntil, Listen,
+    Member, NewJob, Notice, Payload, Protocol, Pushed, QueueId, QueueKind, Refusal, Reply, Schedule, Timestamp, Track,
+    Unfit, Unique,
 };
 
 use super::{Answer, Checked, JobMemo, Oracle};
@@ -20,6 +21,7 @@ impl Oracle {
         }
         self.membership(new)?;
         let queue = self.find_or_make_queue(&new.queue, new.kind)?;
+        let new = &self.remembered(client, queue, new);
         self.check_new_body(new)?;
         let clash = new.unique.as_ref().and_then(|u| Some((self.keyed(queue, new.protocol, &u.key)?, u.clash)));
         let (id, how) = match clash {
@@ -33,6 +35,40 @@ impl Oracle {
         }
         let durable = self.job(id).map_or(new.durable, |memo| memo.job.durable);
         Ok(Some(Reply::Pushed { job: id, how, durable }))
+    }
+
+    /// A push to a queue that remembers jobs: its key is held until the memory of the job ends.
+    fn remembered(&mut self, client: ClientId, queue: QueueId, new: &NewJob) -> NewJob {
+        let mut new = new.clone();
+        let Some(dedup_ms) = self.rules(queue).dedup_ms else { return new };
+        let key = match &new.unique {
+            Some(unique) => Some(unique.key.clone()),
+            None => new.name.clone(),
+        };
+        let counts = |key: &Bytes| !key.is_empty() && (new.protocol != Protocol::GEARMAN || key[0] != 0);
+        let by_client = client != ClientId(u64::MAX) && new.durable && new.kind == QueueKind::Work;
+        if let Some(key) = key.filter(|key| by_client && counts(key)) {
+            let attaches = new.unique.as_ref().is_some_and(|unique| unique.clash == Clash::Attach);
+            let clash = if attaches { Clash::Attach } else { Clash::Keep };
+            new.unique = Some(Unique { key, clash, until: KeyUntil::Gone });
+            new.result_keep_ms = new.result_keep_ms.max(dedup_ms);
+            self.see("Pushed::Remembered");
+        }
+        new
+    }
+
+    /// A client that listens to a job which has ended gets its end, after the answer.
+    pub(super) fn tell_end_again(&mut self, client: ClientId, command: &Command, answer: &Answer) {
+        let (Command::Job(JobCommand::Push(new)), Ok(Some(Reply::Pushed { job, how: Pushed::Attached, .. }))) =
+            (command, answer)
+        else {
+            return;
+        };
+        let done = self.job(*job).filter(|memo| matches!(memo.job.state, JobState::Done(_)) && new.listen.is_wanted());
+        if let Some(end) = done.map(JobMemo::end) {
+            self.see("Repeated::EndedBefore");
+            self.notify(client, Notice::Ended { job: *job, end });
+        }
     }
 
     fn attach(&mut self, client: ClientId, id: JobId, new: &NewJob) -> Result<JobId, Refusal> {
@@ -204,6 +240,17 @@ impl Oracle {
         }
         self.make_known(queue, Some(protocol));
         self.serve(queue);
+    }
+
+    /// A dead job becomes ready at this time.
+    pub(super) fn retry_at(&mut self, id: JobId, at: Timestamp) {
+        self.put(id, JobState::Retrying(at));
+        self.job_mut(id).job.unfit = Unfit::NONE;
+        self.job_mut(id).job.extra.iter_mut().for_each(|extra| extra.losses = 0);
+        self.reclaim_key(id);
+        let job = &self.job_mut(id).job;
+        let (queue, protocol) = (job.queue, job.protocol);
+        self.make_known(queue, Some(protocol));
     }
 
     /// A job that is live again reclaims its key if the key is free; otherwise it loses its key.

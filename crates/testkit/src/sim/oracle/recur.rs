@@ -81,7 +81,7 @@ impl Oracle {
 
     pub(super) fn run_now(&mut self, client: ClientId, which: &ScheduleRef) -> Answer {
         let job = job_of(&self.schedule_of(client, which)?, self.now, self.wall());
-        self.push(client, &job)
+        self.push(ClientId(u64::MAX), &job)
     }
 
     pub(super) fn pause_schedule(&mut self, client: ClientId, which: &ScheduleRef, paused: bool) -> Answer {

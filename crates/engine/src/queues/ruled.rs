@@ -1,0 +1,81 @@
+//! Which rules hold for each queue, and the lists of dead jobs that they limit: part of [`Queues`].
+
+use std::collections::BTreeSet;
+
+use super::patterns::Patterns;
+use super::queue::{Queue, QueueImage};
+use super::rules::QueueRules;
+use super::table::Queues;
+use crate::ids::{JobId, QueueId};
+use crate::jobs::{JobStateKind, Jobs};
+
+impl Queues {
+    /// The rules that hold for the jobs of a queue with this image, unless they are the defaults.
+    pub(super) fn rules_of(&self, image: &QueueImage) -> Option<QueueRules> {
+        let rules = image.rules.as_deref().or_else(|| self.patterns.find(&image.name));
+        rules.copied().filter(|rules| *rules != QueueRules::default())
+    }
+
+    /// Replaces the rules for queues without rules of their own. Returns the queues whose rules changed, with the rules
+    /// before. Looks at all queues, and at no jobs.
+    pub(crate) fn set_patterns(&mut self, patterns: Patterns<QueueRules>) -> Vec<(QueueId, QueueRules)> {
+        self.patterns = patterns;
+        let ids: Vec<QueueId> = self.iter().map(|queue| queue.image.id).collect();
+        ids.into_iter().filter_map(|id| Some((id, self.renew_rules(id)?))).collect()
+    }
+
+    /// Finds the rules that hold for a queue again. Returns the rules before, if they have changed.
+    pub(crate) fn renew_rules(&mut self, id: QueueId) -> Option<QueueRules> {
+        let rules = self.at(id).and_then(|queue| self.rules_of(&queue.image));
+        let queue = self.at_mut(id).filter(|queue| queue.rules.as_deref().copied() != rules)?;
+        Some(std::mem::replace(&mut queue.rules, rules.map(Box::new)).map(|rules| *rules).unwrap_or_default())
+    }
+
+    /// Lists the dead jobs of queues anew whose rules have changed. Looks at all dead jobs, once, if their number becomes
+    /// limited anywhere.
+    pub(crate) fn list_dead(&mut self, changed: &[QueueId], jobs: &Jobs) {
+        let mut begun = BTreeSet::new();
+        for id in changed {
+            let Some(queue) = self.at_mut(*id) else { continue };
+            let is_limited = queue.rules().is_some_and(|rules| rules.dead_max.is_some());
+            if is_limited != queue.dead.is_some() {
+                queue.dead = is_limited.then(BTreeSet::new);
+                begun.extend(is_limited.then_some(*id));
+            }
+        }
+        for (until, job) in jobs.timed(JobStateKind::Dead).into_iter().flatten().filter(|_| !begun.is_empty()) {
+            let queue = jobs.get(*job).map(|job| job.queue).filter(|queue| begun.contains(queue));
+            if let Some(dead) = queue.and_then(|queue| self.at_mut(queue)?.dead.as_mut()) {
+                dead.insert((*until, *job));
+            }
+        }
+        changed.iter().for_each(|id| self.note_dead(*id));
+    }
+
+    /// The number of dead jobs of a queue, or its limit, has changed.
+    pub(super) fn note_dead(&mut self, id: QueueId) {
+        if self.at(id).is_some_and(Queue::has_too_many_dead) {
+            self.overfull.insert(id);
+        } else {
+            self.overfull.remove(&id);
+        }
+    }
+
+    /// Of a queue with more dead jobs than its rules allow, the one whose time ends first.
+    pub(crate) fn oldest_of_too_many_dead(&self) -> Option<JobId> {
+        let dead = self.at(*self.overfull.first()?)?.dead.as_ref()?;
+        dead.first().map(|(_, job)| *job)
+    }
+
+    /// Asserts that a queue has the rules that hold for it, and knows its dead jobs if they limit them.
+    pub(super) fn check_rules(&self, queue: &Queue, jobs: &Jobs) {
+        let name = &queue.image.name;
+        assert_eq!(queue.rules().copied(), self.rules_of(&queue.image), "{name:?} has rules");
+        assert_eq!(self.overfull.contains(&queue.image.id), queue.has_too_many_dead(), "{name:?} is overfull");
+        if let Some(listed) = queue.dead.as_ref() {
+            let dead = jobs.timed(JobStateKind::Dead).into_iter().flatten();
+            let own = dead.filter(|(_, job)| jobs.get(*job).is_some_and(|job| job.queue == queue.image.id));
+            assert!(listed.iter().eq(own), "dead jobs of {name:?}");
+        }
+    }
+}

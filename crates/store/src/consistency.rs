@@ -1,0 +1,42 @@
+//! Whether the parts of a store agree with each other.
+
+use std::collections::BTreeMap;
+
+use windlass_engine::{Batch, JobId, QueueId, QueueImage, QueueKind, Stage};
+
+/// The most a batch's jobs can still add to its counts: jobs that have not run, and jobs that have not succeeded.
+pub(crate) type Open = BTreeMap<JobId, (u64, u64)>;
+
+/// Checks that a batch is consistent.
+pub(crate) fn check_batch(batch: &Batch, (unran, open): (u64, u64)) -> Result<(), String> {
+    let (id, at) = (batch.id, &batch.progress);
+    if unran > at.total - at.ran || open > at.total - at.succeeded {
+        return Err(format!("{id:?} has more jobs than it counts"));
+    }
+    let kept = |stage: Stage, callback: &Option<_>| stage != Stage::Waiting && callback.is_some();
+    if kept(at.complete, &batch.complete) || kept(at.success, &batch.success) {
+        return Err(format!("{id:?} has a callback that was pushed"));
+    }
+    if at.success != Stage::Waiting && !at.complete.is_over() {
+        return Err(format!("{id:?} succeeded before it was complete"));
+    }
+    let misplaced =
+        |job: &windlass_engine::NewJob| job.kind != QueueKind::Work || !job.durable || job.listen.is_wanted();
+    if [&batch.complete, &batch.success].into_iter().flatten().any(|job| misplaced(job)) {
+        return Err(format!("{id:?} has an invalid callback"));
+    }
+    Ok(())
+}
+
+pub(crate) fn check_queues(queues: &BTreeMap<QueueId, QueueImage>, queues_max: u32) -> Result<(), String> {
+    let mut names = BTreeMap::new();
+    for (id, image) in queues {
+        if id.0 >= queues_max {
+            return Err(format!("{id:?} is beyond the limit of {queues_max} queues"));
+        }
+        if let Some(other) = names.insert(&image.name, id) {
+            return Err(format!("{id:?} and {other:?} have the same name"));
+        }
+    }
+    Ok(())
+}
