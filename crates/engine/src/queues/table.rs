@@ -353,7 +353,9 @@ impl Queues {
         match timer {
             Timer::Slots(id) => self.at(id).and_then(|queue| queue.slots.as_deref()).map(Slots::timer_at) == Some(at),
             Timer::Gate(id) => self.at(id).and_then(|queue| queue.gate.as_deref()).map(Gate::timer_at) == Some(at),
-            _ => false,
+            Timer::Lease(_) | Timer::Expiry(_) | Timer::Age(_) | Timer::Key(_) | Timer::Wait(_) | Timer::Beat(_) => {
+                false
+            }
         }
     }
 

@@ -205,7 +205,7 @@ impl Life {
                 JobStateKind::Leased => &mut running,
                 JobStateKind::Retrying => &mut retrying,
                 JobStateKind::Ready => &mut ready,
-                _ => continue,
+                JobStateKind::Scheduled | JobStateKind::Dead | JobStateKind::Parked | JobStateKind::Done => continue,
             };
             count[key_of(job.body())] += 1;
         }
@@ -217,10 +217,9 @@ impl Life {
         let waits = self.waiting.iter().any(|client| client % 2 == 1);
         let is_left = self.now <= self.left_until;
         assert!(limited || !waits || !may_start || is_left, "{:?} wait, and there is a job", self.waiting);
-        for key in 0..KEYS.len() {
-            for other in 0..KEYS.len() {
+        for (key, waits) in KEYS.iter().enumerate() {
+            for (other, starts) in KEYS.iter().enumerate() {
                 if self.policy.fair && self.policy.key_rate.is_none() && is_free(key) {
-                    let (waits, starts) = (KEYS[key], KEYS[other]);
                     assert!(
                         self.passed[key][other] <= 2,
                         "{waits:?} waits, {starts:?} starts: {:?}, {:?}, {running:?} run, {ready:?} are ready",
@@ -250,8 +249,7 @@ impl Life {
             }
             18 => {
                 let client = self.rng.below(WORKERS);
-                let command = if self.rng.chance(50) { self.close(client) } else { return };
-                self.ask(client, command);
+                self.ask(client, ClientCommand::Close);
                 self.waiting.remove(&client);
                 self.ask(client, ClientCommand::Open(ClientInfo::default()));
                 let serve = Subscription { queue: QUEUE.into(), weight: 0, lease: self.terms(client), unclaimed: None };
@@ -260,10 +258,6 @@ impl Life {
             _ if self.rng.chance(10) => self.restart(),
             _ => {}
         }
-    }
-
-    const fn close(&self, _client: u64) -> ClientCommand {
-        ClientCommand::Close
     }
 
     fn push(&mut self) {

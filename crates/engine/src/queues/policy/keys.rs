@@ -31,6 +31,9 @@ struct Place {
     rank: u64,
 }
 
+/// First jobs of keys, with the numbers of the keys.
+type Tree = BTreeMap<Place, (KeyNumber, Slot)>;
+
 /// The first job of a key in a class.
 type Head = (Class, Place, Slot);
 
@@ -62,7 +65,7 @@ pub(super) struct Keys {
     keys: Vec<Option<Box<Key>>>,
     free: Vec<KeyNumber>,
     /// The first jobs of keys that may start, by class. An empty tree is kept.
-    heads: Vec<(Class, BTreeMap<Place, (KeyNumber, Slot)>)>,
+    heads: Vec<(Class, Tree)>,
     /// The turn of the last start.
     turn: u64,
     due: BTreeSet<(Timestamp, KeyNumber)>,
@@ -315,7 +318,7 @@ impl Keys {
         came
     }
 
-    fn tree(&mut self, class: Class) -> Option<&mut BTreeMap<Place, (KeyNumber, Slot)>> {
+    fn tree(&mut self, class: Class) -> Option<&mut Tree> {
         let index = self.heads.binary_search_by_key(&class, |(other, _)| *other).unwrap_or_else(|index| {
             self.heads.insert(index, (class, BTreeMap::new()));
             index
@@ -359,7 +362,7 @@ impl Keys {
 
     /// The job of each class that starts next.
     pub(super) fn firsts(&self) -> impl Iterator<Item = (Class, SortKey, Slot)> {
-        let first = |(class, tree): &(Class, BTreeMap<Place, (KeyNumber, Slot)>)| {
+        let first = |(class, tree): &(Class, Tree)| {
             let (place, (_, slot)) = tree.first_key_value()?;
             Some((*class, place.sort_key(), *slot))
         };
