@@ -124,8 +124,10 @@ fn source(key: &Key) -> Result<KeySource, String> {
         true => Ok(at.as_str().into()),
         false => Err(format!("key: {} is no JSON pointer: it must begin with /", at.escape_debug())),
     };
-    let byte =
-        |end: char| u8::try_from(end).map_err(|_| "key: split and prefix must be one ASCII character".to_owned());
+    let byte = |end: char| match u8::try_from(end) {
+        Ok(byte) if byte.is_ascii() => Ok(byte),
+        Ok(_) | Err(_) => Err("key: split and prefix must be one ASCII character".to_owned()),
+    };
     let split = split.map(byte).transpose()?;
     if split.is_some() && !unique {
         return Err("key.split needs unique = true".to_owned());

@@ -249,8 +249,7 @@ impl Life {
             }
             18 => {
                 let client = self.rng.below(WORKERS);
-                let command = if self.rng.chance(50) { self.close(client) } else { return };
-                self.ask(client, command);
+                self.ask(client, ClientCommand::Close);
                 self.waiting.remove(&client);
                 self.ask(client, ClientCommand::Open(ClientInfo::default()));
                 let serve = Subscription { queue: QUEUE.into(), weight: 0, lease: self.terms(client), unclaimed: None };
@@ -259,10 +258,6 @@ impl Life {
             _ if self.rng.chance(10) => self.restart(),
             _ => {}
         }
-    }
-
-    const fn close(&self, _client: u64) -> ClientCommand {
-        ClientCommand::Close
     }
 
     fn push(&mut self) {

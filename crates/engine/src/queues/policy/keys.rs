@@ -31,8 +31,8 @@ struct Place {
     rank: u64,
 }
 
-/// The first jobs of keys, in order.
-type Heads = BTreeMap<Place, (KeyNumber, Slot)>;
+/// First jobs of keys, with the numbers of the keys.
+type Tree = BTreeMap<Place, (KeyNumber, Slot)>;
 
 /// The first job of a key in a class.
 type Head = (Class, Place, Slot);
@@ -65,7 +65,7 @@ pub(super) struct Keys {
     keys: Vec<Option<Box<Key>>>,
     free: Vec<KeyNumber>,
     /// The first jobs of keys that may start, by class. An empty tree is kept.
-    heads: Vec<(Class, Heads)>,
+    heads: Vec<(Class, Tree)>,
     /// The turn of the last start.
     turn: u64,
     due: BTreeSet<(Timestamp, KeyNumber)>,
@@ -318,7 +318,7 @@ impl Keys {
         came
     }
 
-    fn tree(&mut self, class: Class) -> Option<&mut Heads> {
+    fn tree(&mut self, class: Class) -> Option<&mut Tree> {
         let index = self.heads.binary_search_by_key(&class, |(other, _)| *other).unwrap_or_else(|index| {
             self.heads.insert(index, (class, BTreeMap::new()));
             index
@@ -362,7 +362,7 @@ impl Keys {
 
     /// The job of each class that starts next.
     pub(super) fn firsts(&self) -> impl Iterator<Item = (Class, SortKey, Slot)> {
-        let first = |(class, tree): &(Class, Heads)| {
+        let first = |(class, tree): &(Class, Tree)| {
             let (place, (_, slot)) = tree.first_key_value()?;
             Some((*class, place.sort_key(), *slot))
         };
