@@ -545,7 +545,8 @@ impl Ask {
                 let codec = [Codec::Text, Codec::Json, Codec::Base64][usize::from(n % 3)];
                 let (retries, body_bytes_max) = parts.unwrap_or_default();
                 let retry = (retries > 0).then(|| Retry { failures_max: i32::from(retries) - 9, ..Retry::NONE });
-                let rules = QueueRules { codec, retry, body_bytes_max: body_bytes_max.map(u32::from) };
+                let rules =
+                    QueueRules { codec, retry, body_bytes_max: body_bytes_max.map(u32::from), ..QueueRules::default() };
                 Command::Queue(QueueCommand::SetRules { queue: queue.bytes(), rules })
             }
             Self::Unconvertible(job, right) => {
