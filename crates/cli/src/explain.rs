@@ -56,6 +56,11 @@ const ALL: &[Explanation] = &[
     Explanation("wrong_kind", "the queue is of the other kind: work or cycle", "spiderq's queues are cycles."),
     Explanation("never_due", "the schedule would never run", "Check its times."),
     Explanation("not_permitted", "the address does not permit it", "Use another address, or see its `rights`."),
+    Explanation(
+        "held",
+        "a policy of the queue holds the job back: a rate, or other jobs of its key",
+        "`windlass keys QUEUE` shows the policy and its keys.",
+    ),
     Explanation("out_of_place", "the command is not allowed now on this connection", "A take may wait already."),
     Explanation("unavailable", "the store does not respond, or the daemon stops", "Try again; see the log."),
     Explanation(

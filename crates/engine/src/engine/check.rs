@@ -27,8 +27,10 @@ pub(super) struct Pace {
 impl Pace {
     /// Checks a small engine every time, a larger one as often as its size allows. Returns whether it did.
     pub(super) fn check(&mut self, state: &State) -> bool {
-        if self.skip > 0 {
-            self.skip -= 1;
+        // A check looks at all jobs, and brings those that are packed back into memory.
+        const JOBS_MAX: usize = 100_000;
+        if self.skip > 0 || state.jobs.len() > JOBS_MAX {
+            self.skip = self.skip.saturating_sub(1);
             return false;
         }
         check(state);

@@ -18,6 +18,9 @@ const LEFT_PART: u64 = 4;
 /// Bodies of less than this part of it are left alone while there is room.
 const BODIES_PART: u64 = 64;
 
+/// A job waits for this part of memory beside its body.
+const BESIDE_PART: u64 = 64;
+
 /// Jobs that one look of the engine for bodies passes.
 const JOBS_PER_LOOK: usize = 4_096;
 
@@ -43,6 +46,8 @@ impl Core {
         let Item::Command(_, command) = item else { return false };
         let Some(job) = command.new_job() else { return false };
         let (bytes, max) = (job.body.len() as u64, self.engine.limits().memory_max);
+        // Its key and its name come on top, and neighbours of the jobs that the engine looks at for it.
+        let bytes = bytes.max((bytes + max / BESIDE_PART).min(max));
         let fits = self.engine.resident_bytes().saturating_add(bytes) <= max;
         if fits || bytes > max || !hub.loading.makes_room() {
             return false;
