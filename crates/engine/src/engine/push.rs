@@ -330,6 +330,7 @@ fn make_job(
         collector: if new.durable { Bytes::copy_from_slice(new.listen.name()) } else { Bytes::new() },
         ..Extra::default()
     };
+    debug_assert_eq!(extra.is_set(), extra != Extra::default());
     let rule = rules.and_then(|rules| rules.retry);
     let Past { ready_at, failures, state: past } = new.past.as_deref().cloned().unwrap_or_default();
     // Each failure was a delivery, and so is a current lease.
@@ -354,7 +355,7 @@ fn make_job(
         failures,
         retry: rule.filter(|_| new.retry_default).unwrap_or(new.retry),
         unfit: Unfit::NONE,
-        extra: (extra != Extra::default()).then(|| Box::new(extra)),
+        extra: extra.is_set().then(|| Box::new(extra)),
     }
 }
 

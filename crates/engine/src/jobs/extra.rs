@@ -181,6 +181,35 @@ impl KeyUntil {
 }
 
 impl Extra {
+    /// Whether any field is not its default. Comparing with the default costs a push a tenth of its time.
+    pub(crate) fn is_set(&self) -> bool {
+        let Self {
+            meta,
+            expires,
+            key_until,
+            cycle,
+            losses,
+            failure,
+            attempts,
+            progress,
+            result_keep_ms,
+            lease_ms,
+            result,
+            result_by,
+            track,
+            member,
+            collector,
+            taken_back,
+            listeners,
+        } = self;
+        let times = matches!((expires, key_until), (Expiry::Never, KeyUntil::End));
+        let bytes = meta.is_empty() && collector.is_empty() && listeners.is_empty();
+        let numbers = *losses == 0 && *result_keep_ms == 0 && lease_ms.is_none() && !taken_back;
+        let ends = failure.is_none() && attempts.is_none() && result.is_none() && result_by.is_none();
+        let parts = cycle.is_none() && progress.is_none() && track.is_none() && member.is_none();
+        !(times && bytes && numbers && ends && parts)
+    }
+
     /// Records a delivery that did not succeed.
     pub(crate) fn end_attempt(&mut self, attempt: Attempt) {
         let attempts = Arc::make_mut(self.attempts.get_or_insert_default());

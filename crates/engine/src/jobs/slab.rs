@@ -69,11 +69,17 @@ impl Slab {
     #[must_use]
     pub fn at(&self, slot: Slot) -> Option<&Job> {
         let page = self.pages.get(slot.page())?.as_ref()?;
-        let jobs = page.jobs.get_or_init(|| {
+        let jobs = page.jobs.get().map_or_else(|| self.open(page), Vec::as_slice);
+        jobs.get(slot.place())?.as_ref()
+    }
+
+    /// The jobs of a page, which is closed until now.
+    #[cold]
+    fn open<'a>(&self, page: &'a Page) -> &'a [Option<Job>] {
+        page.jobs.get_or_init(|| {
             self.open.set(self.open.get() + page.saved_bytes());
             page.packed.as_ref().map(Packed::jobs).unwrap_or_default()
-        });
-        jobs.get(slot.place())?.as_ref()
+        })
     }
 
     /// A job, to change it.
@@ -85,16 +91,20 @@ impl Slab {
     fn jobs_mut(&mut self, slot: Slot) -> Option<&mut Vec<Option<Job>>> {
         let page = self.pages.get_mut(slot.page())?.as_mut()?;
         if page.packed.is_some() {
-            let saved = page.saved_bytes();
-            self.packed_saved -= saved;
-            let packed = page.packed.take()?;
-            if page.is_closed() {
-                page.jobs = packed.jobs().into();
-            } else {
-                self.open.set(self.open.get() - saved);
-            }
+            Self::unpack(page, &mut self.packed_saved, &self.open);
         }
         page.jobs.get_mut()
+    }
+
+    #[cold]
+    fn unpack(page: &mut Page, packed_saved: &mut u64, open: &Cell<u64>) {
+        let Some(packed) = page.packed.take() else { return };
+        *packed_saved -= packed.saved_bytes();
+        if page.is_closed() {
+            page.jobs = packed.jobs().into();
+        } else {
+            open.set(open.get() - packed.saved_bytes());
+        }
     }
 
     /// Adds a job.
