@@ -13,7 +13,7 @@ use windlass_engine::{
     ClientCommand, ClientId, ClientInfo, Command, Context, Engine, JobCommand, JobId, JobRef, Limits, NewJob, Protocol,
     Tag, Timestamp,
 };
-use windlass_store::{StoreLimits, Checkpointer, Journal, Log as _, Record, Recovered, open_parts};
+use windlass_store::{Checkpointer, Journal, Log as _, Record, Recovered, StoreLimits, open_parts};
 use windlass_testkit::store::{Fingerprint, MemoryLog, MemoryTable};
 
 #[derive(Arbitrary, Debug)]

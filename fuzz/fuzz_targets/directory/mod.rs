@@ -15,7 +15,7 @@ use windlass_engine::{
     ClientCommand, ClientId, ClientInfo, Command, Context, JobCommand, JobId, JobRef, Limits, NewJob, Protocol, Tag,
     Timestamp,
 };
-use windlass_store::{StoreLimits, Opened, Recovered, StoreConfig, open};
+use windlass_store::{Opened, Recovered, StoreConfig, StoreLimits, open};
 use windlass_table_sled::SledTables;
 use windlass_testkit::store::Fingerprint;
 
@@ -92,13 +92,8 @@ pub fn limits() -> Limits {
 pub fn config(path: PathBuf) -> StoreConfig {
     let mut config = StoreConfig::new(path, SledTables { segment_bytes: 2 << 20, ..SledTables::default() });
     config.segment_bytes = 4 << 10;
-    config.checkpoints = StoreLimits {
-        log_bytes: 1,
-        keep_bytes: 500,
-        table_floor_bytes: 10_000,
-        table_multiple: 2,
-        overflow: None,
-    };
+    config.checkpoints =
+        StoreLimits { log_bytes: 1, keep_bytes: 500, table_floor_bytes: 10_000, table_multiple: 2, overflow: None };
     config
 }
 
