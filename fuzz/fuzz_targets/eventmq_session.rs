@@ -125,7 +125,7 @@ fuzz_target!(|input: Input| {
     });
     let subscriptions = Settings { zmtp: Arc::new(windlass_zmtp::Settings::new(Role::Pub)), ..settings.clone() };
     let settings = Arc::new(settings);
-    let registry = ConnectionRegistry::new(9);
+    let registry = Arc::<ConnectionRegistry>::default();
     let greet = |hub: &mut MemoryHub| {
         Talker::new(hub, Role::Dealer, |hub| {
             let registration = registry.enter(Arc::new(|_| ()));

@@ -50,7 +50,7 @@ fuzz_target!(|input: Input| {
         zmtp: Zmtp { message_bytes_max: ByteSize(300), ..Zmtp::default() },
         ..Spiderq::default()
     }));
-    let registry = ConnectionRegistry::new(2);
+    let registry = Arc::<ConnectionRegistry>::default();
     let greet = |hub: &mut MemoryHub, zmtp: bool| {
         let peer = hub.open(|info| {
             Box::new(SpiderqSpeaker::session(Arc::clone(&settings), info, registry.enter(Arc::new(|_| ()))))

@@ -259,7 +259,7 @@ impl Protocol for Eventmq {
         let elsewhere = Arc::new(Elsewhere { exchange: Arc::clone(&exchange), directory: Arc::clone(&directory) });
         let guarded = self.transport(Role::Router, daemon)?.mechanism.is_guarded();
         let endpoint = |RoleListen { role, name, listen, .. }: RoleListen<'_>| {
-            let registry = self.zmtp.registry();
+            let registry = Arc::<ConnectionRegistry>::default();
             let shared = Shared { registry, directory: Arc::clone(&directory), exchange: Arc::clone(&exchange) };
             let publications = Some(Arc::<Elsewhere>::clone(&elsewhere) as Arc<dyn Publications>);
             let sessions = self.sessions(role, &shared, daemon)?;
@@ -285,7 +285,7 @@ mod tests {
     use super::*;
 
     fn shared() -> Shared {
-        Shared { registry: Zmtp::default().registry(), directory: Arc::default(), exchange: Arc::default() }
+        Shared { registry: Arc::default(), directory: Arc::default(), exchange: Arc::default() }
     }
 
     #[test]

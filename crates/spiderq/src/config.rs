@@ -205,7 +205,7 @@ impl Spiderq {
 
     /// The endpoint of the queue of this very section.
     fn endpoint(self, daemon: &Daemon) -> Result<Endpoint, Error> {
-        let (listen, queue, registry) = (self.listen.clone(), self.queue.clone(), self.zmtp.registry());
+        let (listen, queue, registry) = (self.listen.clone(), self.queue.clone(), Arc::<ConnectionRegistry>::default());
         let settings = self.own_settings(daemon)?;
         let guarded = settings.zmtp.mechanism.is_guarded();
         let shared = Shared { queue, counters: Arc::clone(&settings.counters), registry };

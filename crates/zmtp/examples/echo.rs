@@ -25,7 +25,7 @@ fn main() -> std::io::Result<()> {
     if let Some(ms) = argument(3).and_then(|text| text.parse().ok()) {
         (settings.ping_idle_ms, settings.ping_timeout_ms) = (ms, ms);
     }
-    let (settings, registry) = (Arc::new(settings), ConnectionRegistry::new(64));
+    let (settings, registry) = (Arc::new(settings), Arc::<ConnectionRegistry>::default());
     let listener = TcpListener::bind(argument(0).unwrap_or("127.0.0.1:0"))?;
     println!("listening {}", listener.local_addr()?);
     for stream in listener.incoming() {

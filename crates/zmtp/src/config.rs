@@ -22,8 +22,6 @@ windlass_config::section! {
         pub parts_max: usize = 64,
         /// How long a peer may take for greeting and handshake.
         pub handshake_timeout: Period = Period::from_secs(5),
-        /// With more peers of one listener in the handshake, those that are silent for a second are closed.
-        pub handshakes_max: usize = 256,
         /// Silence after which a peer is sent a ping; 0 = never.
         pub ping_idle: Period = Period::from_secs(30),
         /// How long a peer may take to answer a ping.
@@ -40,7 +38,6 @@ impl Zmtp {
     pub fn check(&self) -> Result<(), Error> {
         positive(&[
             ("zmtp.handshake_timeout", self.handshake_timeout.as_ms()),
-            ("zmtp.handshakes_max", self.handshakes_max as u64),
             ("zmtp.ping_timeout", self.ping_timeout.as_ms()),
         ])?;
         within("zmtp.message_bytes_max", self.message_bytes_max, FRAME_BYTES_MIN, FRAME_BYTES_CEILING)?;
@@ -68,12 +65,6 @@ impl Zmtp {
             ping_timeout_ms: self.ping_timeout.as_ms(),
             ..Settings::new(role)
         }
-    }
-
-    /// The registry of a listener, for all its connections.
-    #[must_use]
-    pub fn registry(&self) -> Arc<ConnectionRegistry> {
-        ConnectionRegistry::new(self.handshakes_max)
     }
 }
 

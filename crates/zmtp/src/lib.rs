@@ -6,7 +6,7 @@
 //! **Reading order.** [`wire`], the codec: [`wire::Greeting`], [`wire::Header`], [`wire::Command`], [`wire::Metadata`].
 //! [`Message`], one view of its read buffer. [`Peer`], the connection: greeting, handshake, traffic, heartbeats; its
 //! [`Settings`], and [`Close`], why it ends. [`ConnectionRegistry`], what the connections of one listener share:
-//! handshakes and identities. [`Link`], a peer with its place in there. [`Subscriptions`], the topics of one
+//! identities. [`Link`], a peer with its place in there. [`Subscriptions`], the topics of one
 //! subscriber. [`Zmtp`], the section of the configuration, and [`Access`], the keys that the sections over it share.
 //!
 //! **Invariants.** Where the stream is cut does not matter. A message's parts are views, never copies. All output is

@@ -1,4 +1,4 @@
-//! What the connections of one listener share: which of them are in the handshake, and which has which identity.
+//! What the connections of one listener share: which of them has which identity.
 //!
 //! It can be used from any thread. A connection that must end is notified through its own [`HangUp`], outside the lock.
 //!
@@ -26,9 +26,8 @@ const TAKEOVERS_WINDOW_MS: u64 = 10_000;
 pub type HangUp = Arc<dyn Fn(Close) + Send + Sync>;
 
 /// The connections of one listener.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct ConnectionRegistry {
-    handshakes_max: usize,
     inner: Mutex<Inner>,
 }
 
@@ -36,8 +35,6 @@ pub struct ConnectionRegistry {
 struct Inner {
     /// The number of the next connection.
     next: u64,
-    /// How many connections are in the handshake.
-    pending: usize,
     named: HashMap<Bytes, Holder>,
     /// The number of the identity that was generated last.
     made_up: u32,
@@ -62,32 +59,23 @@ pub struct Registration {
     registry: Arc<ConnectionRegistry>,
     number: u64,
     hang_up: HangUp,
-    /// It counts as in the handshake.
-    is_pending: bool,
     identity: Option<Bytes>,
 }
 
 impl ConnectionRegistry {
-    /// The roster of a listener. Beyond this many handshakes at the same time, silent ones give way.
-    #[must_use]
-    pub fn new(handshakes_max: usize) -> Arc<Self> {
-        Arc::new(Self { handshakes_max, inner: Mutex::default() })
-    }
-
     /// Adds a connection that has just been accepted.
     #[must_use]
     pub fn enter(self: &Arc<Self>, hang_up: HangUp) -> Registration {
         let mut inner = self.lock();
         let number = inner.next;
         inner.next += 1;
-        Registration { registry: Arc::clone(self), number, hang_up, is_pending: false, identity: None }
+        Registration { registry: Arc::clone(self), number, hang_up, identity: None }
     }
 
-    /// The number of connections in the handshake, and the number of identities.
+    /// The number of identities.
     #[must_use]
-    pub fn count(&self) -> (usize, usize) {
-        let inner = self.lock();
-        (inner.pending, inner.named.len())
+    pub fn count(&self) -> usize {
+        self.lock().named.len()
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
@@ -96,36 +84,10 @@ impl ConnectionRegistry {
 }
 
 impl Registration {
-    /// The handshake begins.
-    pub fn begin(&mut self) {
-        if !std::mem::replace(&mut self.is_pending, true) {
-            self.registry.lock().pending += 1;
-        }
-    }
-
-    /// Whether the connection is in the handshake.
-    #[must_use]
-    pub const fn is_pending(&self) -> bool {
-        self.is_pending
-    }
-
-    /// Whether the connection, whose peer is silent in the handshake, must end because there are too many handshakes.
-    /// It counts no more then.
-    pub fn gives_way(&mut self) -> bool {
-        let mut inner = self.registry.lock();
-        let gives_way = self.is_pending && inner.pending > self.registry.handshakes_max;
-        if gives_way {
-            inner.pending -= 1;
-            self.is_pending = false;
-        }
-        gives_way
-    }
-
-    /// Ends the handshake and returns the connection's identity. That is `wanted`, and a connection that had it is
+    /// Returns the connection's identity, at the end of the handshake. That is `wanted`, and a connection that had it is
     /// closed. If `wanted` is `None` or was taken over too often recently, the identity is generated: 0 and a number.
     pub fn settle(&mut self, wanted: Option<Bytes>, now: Timestamp) -> Bytes {
         let mut inner = self.registry.lock();
-        inner.pending -= usize::from(std::mem::take(&mut self.is_pending));
         let (identity, takeovers) = inner.claim(wanted, now);
         let holder = Holder { number: self.number, hang_up: Arc::clone(&self.hang_up), takeovers };
         let displaced = inner.named.insert(identity.clone(), holder);
@@ -147,7 +109,6 @@ impl Registration {
 impl Drop for Registration {
     fn drop(&mut self) {
         let mut inner = self.registry.lock();
-        inner.pending -= usize::from(self.is_pending);
         let hang_up = match &self.identity {
             // Another connection may have taken the identity over.
             Some(identity) if inner.named.get(identity).is_some_and(|holder| holder.number == self.number) => {
@@ -195,7 +156,6 @@ impl fmt::Debug for Registration {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Registration")
             .field("number", &self.number)
-            .field("is_pending", &self.is_pending)
             .field("identity", &self.identity)
             .finish_non_exhaustive()
     }
@@ -203,10 +163,7 @@ impl fmt::Debug for Registration {
 
 impl fmt::Debug for Inner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Inner")
-            .field("pending", &self.pending)
-            .field("named", &self.named.keys())
-            .finish_non_exhaustive()
+        f.debug_struct("Inner").field("named", &self.named.keys()).finish_non_exhaustive()
     }
 }
 
@@ -233,26 +190,25 @@ mod tests {
 
     #[test]
     fn the_newer_connection_has_the_identity() {
-        let (registry, log) = (ConnectionRegistry::new(9), Log::default());
+        let (registry, log) = (Arc::<ConnectionRegistry>::default(), Log::default());
         let id = || Some(Bytes::from_static(b"w1"));
         let mut old = registry.enter(log.hang_up("old"));
         assert_eq!(Some(old.settle(id(), NOW)), id());
         let mut new = registry.enter(log.hang_up("new"));
-        new.begin();
-        assert_eq!(registry.count(), (1, 1));
+        assert_eq!(registry.count(), 1);
         assert_eq!(Some(new.settle(id(), NOW)), id());
         assert_eq!(log.take(), [("old", Close::Displaced)]);
         drop(old);
-        assert_eq!(registry.count(), (0, 1), "dropping the displaced connection keeps the identity");
+        assert_eq!(registry.count(), 1, "dropping the displaced connection keeps the identity");
         assert_eq!(new.identity(), id().as_ref());
         drop(new);
-        assert_eq!(registry.count(), (0, 0));
+        assert_eq!(registry.count(), 0);
         assert_eq!(log.take(), []);
     }
 
     #[test]
     fn two_live_peers_with_one_identity_are_both_served() {
-        let (registry, log) = (ConnectionRegistry::new(9), Log::default());
+        let (registry, log) = (Arc::<ConnectionRegistry>::default(), Log::default());
         let id = || Some(Bytes::from_static(b"w1"));
         let settle = |name: &'static str, now: Timestamp| {
             let mut registration = registry.enter(log.hang_up(name));
@@ -272,12 +228,12 @@ mod tests {
         let (_late, identity) = settle("late", NOW.after_ms(TAKEOVERS_WINDOW_MS));
         assert_eq!((identity, log.take()), (id(), vec![("peer", Close::Displaced)]));
         drop((registrations, beside));
-        assert_eq!(registry.count(), (0, 1));
+        assert_eq!(registry.count(), 1);
     }
 
     #[test]
     fn peers_without_an_identity_get_numbers() {
-        let (registry, log) = (ConnectionRegistry::new(9), Log::default());
+        let (registry, log) = (Arc::<ConnectionRegistry>::default(), Log::default());
         let mut registrations = Vec::new();
         for expected in [[0, 0, 0, 0, 1], [0, 0, 0, 0, 2], [0, 0, 0, 0, 3]] {
             let mut registration = registry.enter(log.hang_up("peer"));
@@ -294,25 +250,10 @@ mod tests {
     }
 
     #[test]
-    fn a_silent_handshake_gives_way_when_there_are_too_many() {
-        let (registry, log) = (ConnectionRegistry::new(2), Log::default());
-        let mut all = ["first", "second", "third", "fourth"].map(|name| registry.enter(log.hang_up(name)));
-        assert!(!all[0].gives_way(), "it has not begun");
-        all.iter_mut().for_each(Registration::begin);
-        all[3].begin();
-        assert_eq!(registry.count(), (4, 0), "however many begin");
-        all[0].settle(None, NOW);
-        assert_eq!(all.each_mut().map(Registration::gives_way), [false, true, false, false]);
-        assert_eq!((registry.count(), log.take()), ((2, 1), vec![]));
-        drop(all);
-        assert_eq!(registry.count(), (0, 0));
-    }
-
-    #[test]
     fn a_hang_up_may_call_the_roster() {
-        let registry = ConnectionRegistry::new(1);
+        let registry = Arc::<ConnectionRegistry>::default();
         let again = Arc::clone(&registry);
-        let mut first = registry.enter(Arc::new(move |_| assert_eq!(again.count(), (0, 1))));
+        let mut first = registry.enter(Arc::new(move |_| assert_eq!(again.count(), 1)));
         let mut second = registry.enter(Arc::new(|_| ()));
         let id = || Some(Bytes::from_static(b"w1"));
         assert_eq!([first.settle(id(), NOW), second.settle(id(), NOW)], [&b"w1"[..]; 2]);

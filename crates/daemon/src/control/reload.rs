@@ -173,9 +173,8 @@ impl<'a> Reloader<'a> {
             ("store", name) => matches!(name, "commit_timeout" | "commit_abort"),
             ("server", name) => SERVER.split(' ').any(|key| key == name),
             ("queues", name) => !(name.contains(".aliases.") || name.ends_with(".failure_values")),
-            // Part of the new sessions of the protocols over it.
-            ("zmtp", name) => name != "handshakes_max",
-            ("limits" | "bridge", _) | (_, "cron" | "requeue_on_worker_death") => true,
+            // `zmtp`: of the new sessions of the protocols over it.
+            ("limits" | "bridge" | "zmtp", _) | (_, "cron" | "requeue_on_worker_death") => true,
             (_, "listen" | "admin_listen" | "publish_listen" | "subscribe_listen" | "enabled" | "queue") => false,
             (_, name) if name.starts_with("throttles.") => true,
             (_, name) if name.starts_with("tls.") => {

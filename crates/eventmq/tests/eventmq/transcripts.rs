@@ -35,7 +35,7 @@ fn play(name: &str) {
 fn wire(scene: &Scene) -> MemoryWire<'_> {
     let settings = Arc::new(settings(scene));
     let hub = MemoryHub::new(Limits::default(), Timestamp(1_700_000_000_000), 7);
-    let registry = ConnectionRegistry::new(9);
+    let registry = Arc::<ConnectionRegistry>::default();
     MemoryWire::new(hub, move |info| {
         let registration = registry.enter(Arc::new(|_| ()));
         Box::new(EventmqSpeaker::session(Arc::clone(&settings), info, registration, 7))

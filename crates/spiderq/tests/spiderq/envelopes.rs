@@ -18,14 +18,14 @@ struct Server {
 }
 
 impl Server {
-    fn new(handshakes_max: usize) -> Self {
+    fn new() -> Self {
         let settings = Settings::new(Spiderq {
             queue: "tasks".to_owned(),
             zmtp: Zmtp { message_bytes_max: ByteSize(100), ..Zmtp::default() },
             ..Spiderq::default()
         });
         let hub = MemoryHub::new(Limits::default(), Timestamp(1_000), 1);
-        Self { hub, registry: ConnectionRegistry::new(handshakes_max), settings: Arc::new(settings) }
+        Self { hub, registry: Arc::default(), settings: Arc::new(settings) }
     }
 
     fn open(&mut self) -> ClientId {
@@ -42,7 +42,7 @@ impl Server {
 
 #[test]
 fn every_part_before_the_last_is_echoed() {
-    let (mut server, mut out) = (Server::new(9), BytesMut::new());
+    let (mut server, mut out) = (Server::new(), BytesMut::new());
     let id = server.open();
     let mut peer = Peer::new(Arc::new(windlass_zmtp::Settings::new(Role::Dealer)));
     peer.open(Timestamp(0), &mut out);
@@ -67,30 +67,10 @@ fn every_part_before_the_last_is_echoed() {
 }
 
 #[test]
-fn a_bare_connection_does_not_count_as_a_handshake() {
-    let mut server = Server::new(1);
-    let (bare, silent) = (server.open(), server.open());
-    assert_eq!(server.say(silent, b"\x0b"), "11");
-    assert_eq!(server.registry.count(), (0, 0));
+fn a_bare_connection_that_turns_to_zmtp_ends() {
+    let mut server = Server::new();
+    let bare = server.open();
     assert_eq!(server.say(bare, b"\x0b\x01\x0b"), "11010000000011", "the driver ends the connection");
-}
-
-#[test]
-fn of_too_many_handshakes_the_silent_ones_give_way() {
-    let mut server = Server::new(1);
-    let [silent, also, slow] = [(); 3].map(|()| server.open());
-    for peer in [silent, also, slow] {
-        assert!(server.say(peer, b"\xff").starts_with("ff"));
-    }
-    server.hub.advance_ms(1_200);
-    server.say(slow, &[0; 8]);
-    assert!([silent, also].iter().all(|peer| server.hub.end_of(*peer).is_none()));
-    server.hub.advance_ms(50);
-    let given_way = Reason::Limit("handshakes_max");
-    assert_eq!([silent, also].map(|peer| server.hub.end_of(peer).cloned()), [Some(given_way.clone()), Some(given_way)]);
-    assert_eq!(server.registry.count(), (1, 0));
-    server.hub.advance_ms(2_000);
-    assert_eq!(server.hub.end_of(slow), None, "there are no others");
 }
 
 #[test]
@@ -101,7 +81,7 @@ fn invalid_requests_end_a_bare_connection() {
         (b"\x02\0\0\0\x01a\xff\xff\xff\xff", "", Reason::Limit("frame_bytes_max")),
     ];
     for (said, heard, why) in table {
-        let mut server = Server::new(9);
+        let mut server = Server::new();
         let peer = server.open();
         assert_eq!(server.say(peer, said), heard);
         assert_eq!(server.hub.end_of(peer), Some(&why));
@@ -110,7 +90,7 @@ fn invalid_requests_end_a_bare_connection() {
 
 #[test]
 fn an_incomplete_greeting_times_out() {
-    let mut server = Server::new(9);
+    let mut server = Server::new();
     let peer = server.open();
     assert!(server.say(peer, b"\xff").starts_with("ff"), "the server greets as soon as the transport is known");
     server.hub.advance_ms(5_000);

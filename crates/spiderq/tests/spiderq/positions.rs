@@ -133,7 +133,7 @@ fn session(settings: &Arc<Settings>) -> SpiderqSession {
     SpiderqSpeaker::session(
         Arc::clone(settings),
         ClientInfo::default(),
-        ConnectionRegistry::new(1).enter(Arc::new(|_| ())),
+        Arc::<ConnectionRegistry>::default().enter(Arc::new(|_| ())),
     )
 }
 

@@ -56,7 +56,7 @@ fn hub() -> (MemoryHub, ClientId) {
         zmtp: Zmtp { message_bytes_max: ByteSize(200), ..Zmtp::default() },
         ..Spiderq::default()
     }));
-    let registry = ConnectionRegistry::new(9);
+    let registry = Arc::<ConnectionRegistry>::default();
     let peer = hub.open(|info| Box::new(SpiderqSpeaker::session(settings, info, registry.enter(Arc::new(|_| ())))));
     (hub, peer)
 }

@@ -44,7 +44,7 @@ fn play(name: &str) {
 fn wire(scene: &Scene) -> MemoryWire<'_> {
     let settings = Arc::new(settings(scene));
     let hub = MemoryHub::new(Limits::default(), Timestamp(1_700_000_000_000), 7);
-    let registry = ConnectionRegistry::new(9);
+    let registry = Arc::<ConnectionRegistry>::default();
     MemoryWire::new(hub, move |info| {
         Box::new(SpiderqSpeaker::session(Arc::clone(&settings), info, registry.enter(Arc::new(|_| ()))))
     })

@@ -75,9 +75,6 @@ pub enum Close {
     /// The peer was silent for longer than the time to live in its own PING.
     #[error("silent for longer than its ping allowed")]
     TtlExpired,
-    /// It was silent in the handshake while there were too many handshakes.
-    #[error("silent, and too many others are in the handshake")]
-    Evicted,
     /// Another connection has taken its identity over.
     #[error("identity taken over by another connection")]
     Displaced,
@@ -102,7 +99,6 @@ impl Close {
             | Self::HandshakeTimeout
             | Self::PingTimeout
             | Self::TtlExpired
-            | Self::Evicted
             | Self::Displaced => None,
         }
     }
@@ -115,7 +111,6 @@ impl From<Close> for Reason {
             Close::HandshakeTimeout => Self::TimedOut("handshake"),
             Close::PingTimeout => Self::TimedOut("ping"),
             Close::TtlExpired => Self::TimedOut("ping ttl"),
-            Close::Evicted => Self::Limit("handshakes_max"),
             Close::Displaced => Self::ClosedByServer,
             Close::Credentials => Self::WrongPassword,
             Close::Greeting(_)

@@ -62,11 +62,6 @@ impl Heart {
 }
 
 impl Peer {
-    /// When the peer last sent bytes; before that, when the connection opened.
-    pub(crate) const fn received_at(&self) -> Timestamp {
-        self.heart.received_at
-    }
-
     /// When [`Peer::tick`] must be called next; `None` if never.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Timestamp> {
