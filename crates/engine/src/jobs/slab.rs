@@ -12,6 +12,9 @@ use super::packed::Packed;
 /// fills a block of 24 KiB; one more job, with the allocator's overhead, would need a block of 28 KiB.
 const PAGE: usize = 255;
 
+/// Slots per page, of which the last is not used: a page is found by a shift, and not by a division.
+const SLOTS: u32 = 256;
+
 /// A job's index in the slab.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Slot(pub(crate) u32);
@@ -21,11 +24,11 @@ impl Slot {
     pub const NONE: Self = Self(u32::MAX);
 
     const fn page(self) -> usize {
-        self.0 as usize / PAGE
+        (self.0 / SLOTS) as usize
     }
 
     const fn place(self) -> usize {
-        self.0 as usize % PAGE
+        (self.0 % SLOTS) as usize
     }
 }
 
@@ -136,11 +139,10 @@ impl Slab {
     fn free_slot(&mut self) -> Slot {
         let slot = self.free.pop().unwrap_or_else(|| {
             // Fill the new page's free list backwards, so that slots are used in order.
-            let page = u32::try_from(self.pages.len()).unwrap_or(u32::MAX / 1024);
-            let size = u32::try_from(PAGE).unwrap_or(u32::MAX);
+            let first = Slot(u32::try_from(self.pages.len()).unwrap_or(u32::MAX / 1024) * SLOTS);
             self.pages.push(None);
-            self.free.extend((page * size + 1..(page + 1) * size).rev().map(Slot));
-            Slot(page * size)
+            self.free.extend(Self::slots_of(first).skip(1).rev());
+            first
         });
         if let Some(page) = self.pages.get_mut(slot.page()) {
             page.get_or_insert_with(Page::empty);
@@ -196,14 +198,24 @@ impl Slab {
 
     /// Shows all jobs, in order of their slots. Closes all packed pages.
     pub fn visit(&mut self, mut show: impl FnMut(Slot, &Job)) {
-        for first in (0..self.pages.len() * PAGE).step_by(PAGE).filter_map(|slot| u32::try_from(slot).ok()) {
-            for slot in (first..).take(PAGE).map(Slot) {
+        for first in self.firsts() {
+            for slot in Self::slots_of(first) {
                 self.at(slot).into_iter().for_each(|job| show(slot, job));
             }
-            if self.pages.get(Slot(first).page()).and_then(Option::as_ref).is_some_and(|page| page.packed.is_some()) {
-                self.pack(Slot(first));
+            if self.pages.get(first.page()).and_then(Option::as_ref).is_some_and(|page| page.packed.is_some()) {
+                self.pack(first);
             }
         }
+    }
+
+    /// The first slot of each page.
+    fn firsts(&self) -> impl Iterator<Item = Slot> + use<> {
+        (0..).step_by(SLOTS as usize).take(self.pages.len()).map(Slot)
+    }
+
+    /// The slots of a page, given its first.
+    fn slots_of(Slot(first): Slot) -> impl DoubleEndedIterator<Item = Slot> + ExactSizeIterator {
+        (0..PAGE).map(move |place| Slot(first + u32::try_from(place).unwrap_or_default()))
     }
 
     /// All jobs, in order of their slots. A page is freed when its jobs are taken.
@@ -222,8 +234,7 @@ impl Slab {
 
     /// All jobs, in order of their slots.
     pub fn iter(&self) -> impl Iterator<Item = (Slot, &Job)> {
-        let slots = 0..self.pages.len() * PAGE;
-        slots.filter_map(|slot| u32::try_from(slot).ok().map(Slot)).filter_map(|slot| Some((slot, self.at(slot)?)))
+        self.firsts().flat_map(Self::slots_of).filter_map(|slot| Some((slot, self.at(slot)?)))
     }
 }
 
@@ -284,7 +295,7 @@ mod tests {
             }
             assert!(packed > 100);
             let pack = |slab: &mut Slab| {
-                (0..slab.pages.len()).for_each(|page| slab.pack(Slot(u32::try_from(page * PAGE).unwrap())));
+                slab.firsts().for_each(|first| slab.pack(first));
             };
             pack(&mut slab);
             let saved = slab.saved_bytes();
