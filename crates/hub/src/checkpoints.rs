@@ -151,7 +151,7 @@ impl Work {
                 return false;
             }
         }
-        if log_bytes > self.log_max {
+        if log_bytes > self.log_max && self.checkpointer.is_due() {
             tracing::warn!(log_bytes, "checkpoints do not keep up: the log grows");
         }
         true

@@ -31,6 +31,9 @@ use crate::store::{Error, LogTail, Scan, Table};
 
 mod merge;
 
+/// Bytes of log that one checkpoint takes, at least.
+const AT_ONCE_BYTES: u64 = 64 << 20;
+
 /// When checkpoints are made, and what opening a store may use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoreLimits {
@@ -156,8 +159,16 @@ impl Checkpointer {
     /// Whether a checkpoint is due by the bytes appended since the last one, not counting those left to the next.
     #[must_use]
     pub fn is_due(&self) -> bool {
-        let much = || self.tail.bytes_behind(self.point.seq) >= self.limits.log_bytes;
+        let enough = if self.table.is_writable() { 0 } else { self.rebuild_worth() };
+        let much = || self.tail.bytes_behind(self.point.seq) >= self.limits.log_bytes.max(enough);
         self.wants_rebuild || much() && self.tail.behind_bytes(self.limits.keep_bytes) > self.point.seq
+    }
+
+    /// Bytes of log that are worth the writing of a new table: as many as the table has, or a gigabyte of them, or a
+    /// fourth. So a start does not write a large backlog again.
+    fn rebuild_worth(&self) -> u64 {
+        let table = self.table.disk_bytes();
+        table.min((table / 4).max(1 << 30))
     }
 
     /// Whether a checkpoint is worthwhile while the daemon is idle.
@@ -165,7 +176,7 @@ impl Checkpointer {
     pub fn is_worth_while(&self) -> bool {
         let behind = self.tail.bytes_behind(self.point.seq);
         // Rebuilding a table for very few changes only costs.
-        behind > 0 && (self.table.is_writable() && !self.is_pinned() || behind >= self.table.disk_bytes() / 4)
+        behind > 0 && (self.table.is_writable() && !self.is_pinned() || behind >= self.rebuild_worth())
     }
 
     /// Whether the log still keeps commits that the last checkpoint put into the table. One more checkpoint lets the
@@ -181,13 +192,14 @@ impl Checkpointer {
     }
 
     /// Makes a checkpoint of the log after the table's point: of all of it, or without the newest part while there is
-    /// more than enough. Returns whether the table's point has advanced.
+    /// more than enough. Of a very long log it takes a part. Returns whether the table's point has advanced.
     ///
     /// # Errors
     ///
     /// The table or the log cannot be read or written. Nothing is lost, and the next checkpoint tries again.
     pub fn run(&mut self, all: bool) -> Result<bool, Error> {
         let newest = if all { self.tail.newest() } else { self.tail.behind_bytes(self.limits.keep_bytes) };
+        let newest = newest.min(self.most_at_once());
         let upto = if self.wants_rebuild { newest.max(self.point.seq) } else { newest };
         let forgets = all && self.holds_back();
         if upto <= self.point.seq && !self.wants_rebuild && !forgets {
@@ -198,6 +210,14 @@ impl Checkpointer {
             self.table.abandon();
         }
         made.map(|()| true)
+    }
+
+    /// The last commit that one checkpoint takes. It has an entry in memory for each record.
+    fn most_at_once(&self) -> u64 {
+        let most = AT_ONCE_BYTES.max(2 * self.limits.log_bytes);
+        let rest = self.tail.bytes_behind(self.point.seq).saturating_sub(most);
+        let upto = if rest > 0 { self.tail.behind_bytes(rest) } else { 0 };
+        if upto > self.point.seq { upto } else { u64::MAX }
     }
 
     /// Makes a checkpoint of everything durable, and returns the contents of the store at that commit. Later

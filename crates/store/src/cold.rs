@@ -1,6 +1,8 @@
-//! Opening a store of more bodies than fit into memory: while jobs are read, those that exceed it go to a file.
+//! Opening a store of more bodies than fit into memory: while jobs are read, those that exceed it stay in the table's
+//! file, or go to another.
 
 use std::collections::VecDeque;
+use std::fs::File;
 use std::io;
 
 use windlass_engine::{Job, Slab, Slot, Stored};
@@ -13,6 +15,8 @@ const PAGES_OPEN: usize = 64;
 /// What keeps bodies out of memory, and packs jobs.
 pub(crate) struct Cold {
     overflow: Overflow,
+    /// The table's file.
+    base: Option<File>,
     file: Option<BodyFile>,
     /// Bytes of jobs in memory, about, if none is packed.
     bytes: u64,
@@ -26,7 +30,13 @@ pub(crate) struct Cold {
 
 impl Cold {
     pub(crate) fn new(overflow: &Overflow) -> Self {
-        Self { overflow: overflow.clone(), file: None, bytes: 0, saved: 0, has_failed: false, changed: VecDeque::new() }
+        let (overflow, changed) = (overflow.clone(), VecDeque::new());
+        Self { overflow, base: None, file: None, bytes: 0, saved: 0, has_failed: false, changed }
+    }
+
+    /// Bodies in this file need not be copied.
+    pub(crate) fn may_refer_to(&mut self, base: Option<File>) {
+        self.base = base;
     }
 
     /// Whether this many bytes are more than memory should hold.
@@ -55,20 +65,21 @@ impl Cold {
         self.file
     }
 
-    /// A job comes, in the place of another one, if that is there. Its body goes to the file if memory is full.
-    pub(crate) fn replace(&mut self, old: Option<&Job>, new: Option<&mut Job>) {
+    /// A job comes, in the place of another one, if that is there, and perhaps with the place of its body in the table's
+    /// file. Its body leaves memory if that is full.
+    pub(crate) fn replace(&mut self, old: Option<&Job>, new: Option<(&mut Job, Option<u64>)>) {
         if let Some(old) = old {
             self.bytes -= bytes_of(old);
             if let (Some(stored), Some(file)) = (old.payload.stored(), &mut self.file) {
                 file.free(stored);
             }
         }
-        let Some(job) = new else { return };
+        let Some((job, at)) = new else { return };
         if self.exceeds((self.bytes + bytes_of(job)).saturating_sub(self.saved))
             && job.durable
             && job.payload.can_leave()
         {
-            match self.store(job) {
+            match self.store(job, at) {
                 Ok(()) => {}
                 Err(error) if !std::mem::replace(&mut self.has_failed, true) => {
                     tracing::warn!(%error, "bodies that do not fit into memory cannot be stored: they stay in memory");
@@ -79,12 +90,15 @@ impl Cold {
         self.bytes += bytes_of(job);
     }
 
-    fn store(&mut self, job: &mut Job) -> io::Result<()> {
+    fn store(&mut self, job: &mut Job, at: Option<u64>) -> io::Result<()> {
         let file = match &mut self.file {
             Some(file) => file,
-            none => none.insert(BodyFile::create(&self.overflow.folder)?),
+            none => none.insert(BodyFile::create(&self.overflow.folder)?.over(self.base.take())),
         };
-        let at = file.write(job.body())?;
+        let at = match at.and_then(|at| file.refer(at, job.body().len())) {
+            Some(at) => at,
+            None => file.write(job.body())?,
+        };
         let payload = Stored::new(at, job.body()).and_then(|stored| job.payload.with_stored(stored));
         job.payload = payload.ok_or(io::ErrorKind::InvalidInput)?;
         Ok(())

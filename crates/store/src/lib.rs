@@ -88,6 +88,7 @@ pub use directory::{Guard, Holder, Opened, Remote, State, StoreConfig, fill, ope
 pub use export::{About, EXPORT_VERSION, Exported};
 pub use files::{Step, Watch, watch_steps};
 pub use journal::Journal;
+pub use load::offset_in;
 pub use log::records;
 pub use memory::{MemoryLog, MemoryTable};
 pub use parts::{Found, new_table, open_found, open_parts, point_key, verify_parts};
@@ -98,4 +99,4 @@ pub use restore::Restore;
 pub use salvage::Salvage;
 pub use salvage::files::{accept_loss, queues, salvage, verify};
 pub use salvage::unnamed::unnamed;
-pub use store::{Entry, Error, Log, LogTail, Position, Scan, ShowPair, Span, Table, Tables, Tenure};
+pub use store::{Entry, Error, Log, LogTail, Position, Scan, ShowPair, ShowPlaced, Span, Table, Tables, Tenure};

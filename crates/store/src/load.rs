@@ -18,19 +18,18 @@ pub(crate) enum Loaded {
     None,
 }
 
+/// Receives a record, and where it is in the table's file if it is there in one piece.
+pub(crate) type ShowRecord<'a> = dyn FnMut(&[u8], Option<u64>) -> Result<(), DecodeError> + 'a;
+
 /// Shows every record of a table, in order of pages, and verifies that all of them exist.
 ///
 /// # Errors
 ///
 /// If the table cannot be read. A record that `show` rejects is damage.
-pub(crate) fn load(
-    scan: &dyn Scan,
-    candidate: usize,
-    show: &mut dyn FnMut(&[u8]) -> Result<(), DecodeError>,
-) -> Result<Loaded, Error> {
+pub(crate) fn load(scan: &dyn Scan, candidate: usize, show: &mut ShowRecord<'_>) -> Result<Loaded, Error> {
     let mut loader = Loader { show, point: None, meta: None, census: 0, pages: 0, waiting: VecDeque::new() };
     let mut damage = None;
-    let there = scan.each(candidate, &mut |key, value| match loader.take(key, value) {
+    let there = scan.each_placed(candidate, &mut |key, value, at| match loader.take(key, value, at) {
         Ok(()) => ControlFlow::Continue(()),
         Err(why) => {
             damage = Some(why);
@@ -48,12 +47,18 @@ pub(crate) fn load(
 
 /// A record that cannot be shown yet: it or an earlier one is incomplete.
 enum Waiting {
-    Record(Vec<u8>),
-    Large { large: Large, bytes: Vec<u8>, pieces: u32 },
+    Record(Vec<u8>, Option<u64>),
+    /// `at`: where its first piece is.
+    Large {
+        large: Large,
+        bytes: Vec<u8>,
+        pieces: u32,
+        at: Option<u64>,
+    },
 }
 
 struct Loader<'a> {
-    show: &'a mut dyn FnMut(&[u8]) -> Result<(), DecodeError>,
+    show: &'a mut ShowRecord<'a>,
     point: Option<Point>,
     /// The engine meta's page, which precedes the point.
     meta: Option<(Vec<u8>, Vec<u8>)>,
@@ -63,23 +68,23 @@ struct Loader<'a> {
 }
 
 impl Loader<'_> {
-    fn take(&mut self, key: &[u8], value: &[u8]) -> Result<(), String> {
+    fn take(&mut self, key: &[u8], value: &[u8], at: Option<u64>) -> Result<(), String> {
         match Key::of(key) {
             Key::Page if self.point.is_none() => self.meta = Some((key.to_vec(), value.to_vec())),
             Key::Point => {
                 self.point = Some(Point::decode(value).map_err(|why| format!("its point cannot be read: {why}"))?);
                 if let Some((key, value)) = self.meta.take() {
-                    self.page(&key, &value)?;
+                    self.page(&key, &value, None)?;
                 }
             }
-            Key::Page => self.page(key, value)?,
-            Key::Piece { number, place, n } => self.piece((number, place, n), value)?,
+            Key::Page => self.page(key, value, at)?,
+            Key::Piece { number, place, n } => self.piece((number, place, n), value, at)?,
             Key::Unknown => return Err(format!("a value has the unknown key {key:02x?}")),
         }
         Ok(())
     }
 
-    fn page(&mut self, key: &[u8], value: &[u8]) -> Result<(), String> {
+    fn page(&mut self, key: &[u8], value: &[u8], at: Option<u64>) -> Result<(), String> {
         self.nothing_waits()?;
         let generation = self.point.map_or(0, |point| point.generation);
         let unreadable = |why: PageError| format!("page {key:02x?} cannot be read: {why}");
@@ -89,49 +94,51 @@ impl Loader<'_> {
         }
         self.census = self.census.wrapping_add(page.weight_at(generation));
         self.pages += 1;
+        let place = |record| Some(at? + offset_in(value, record)? as u64);
         for item in items(page.items) {
             let (_, item, _) = item.map_err(|why| unreadable(why.into()))?;
             match item {
                 Item::Record(record) if self.waiting.is_empty() => {
-                    (self.show)(record).map_err(|why| unreadable(why.into()))?;
+                    (self.show)(record, place(record)).map_err(|why| unreadable(why.into()))?;
                 }
-                Item::Record(record) => self.waiting.push_back(Waiting::Record(record.to_vec())),
+                Item::Record(record) => self.waiting.push_back(Waiting::Record(record.to_vec(), place(record))),
                 Item::Large(large) => {
-                    self.waiting.push_back(Waiting::Large { large, bytes: Vec::new(), pieces: 0 });
+                    self.waiting.push_back(Waiting::Large { large, bytes: Vec::new(), pieces: 0, at: None });
                 }
             }
         }
         Ok(())
     }
 
-    fn piece(&mut self, (number, place, n): (u64, u64, u32), value: &[u8]) -> Result<(), String> {
+    fn piece(&mut self, (number, place, n): (u64, u64, u32), value: &[u8], found: Option<u64>) -> Result<(), String> {
         let here = self.waiting.iter_mut().find_map(|waiting| match waiting {
-            Waiting::Large { large, bytes, pieces } => {
-                ((large.number, large.place, *pieces) == (number, place, n)).then_some((bytes, pieces))
+            Waiting::Large { large, bytes, pieces, at } => {
+                ((large.number, large.place, *pieces) == (number, place, n)).then_some((bytes, pieces, at))
             }
-            Waiting::Record(_) => None,
+            Waiting::Record(..) => None,
         });
         // A piece that no page names was left by an earlier checkpoint. The next one removes it.
-        let Some((bytes, pieces)) = here else { return Ok(()) };
+        let Some((bytes, pieces, at)) = here else { return Ok(()) };
         bytes.extend_from_slice(value);
         *pieces += 1;
+        *at = found.filter(|_| *pieces == 1);
         self.show_complete()
     }
 
     /// Shows the waiting records that are complete.
     fn show_complete(&mut self) -> Result<(), String> {
         while let Some(waiting) = self.waiting.front() {
-            let record = match waiting {
-                Waiting::Record(record) => record,
-                Waiting::Large { large, bytes, .. } if bytes.len() >= large.bytes => {
+            let (record, at) = match waiting {
+                Waiting::Record(record, at) => (record, *at),
+                Waiting::Large { large, bytes, at, .. } if bytes.len() >= large.bytes => {
                     if !large.is(bytes) {
                         return Err(format!("the large record of number {} is damaged", large.number));
                     }
-                    bytes
+                    (bytes, *at)
                 }
                 Waiting::Large { .. } => break,
             };
-            (self.show)(record).map_err(|why| format!("a record cannot be read: {why}"))?;
+            (self.show)(record, at).map_err(|why| format!("a record cannot be read: {why}"))?;
             self.waiting.pop_front();
         }
         Ok(())
@@ -140,7 +147,7 @@ impl Loader<'_> {
     fn nothing_waits(&self) -> Result<(), String> {
         let missing = self.waiting.iter().find_map(|waiting| match waiting {
             Waiting::Large { large, .. } => Some(large.number),
-            Waiting::Record(_) => None,
+            Waiting::Record(..) => None,
         });
         missing.map_or(Ok(()), |number| Err(format!("a piece of the record of number {number} is missing")))
     }
@@ -154,6 +161,12 @@ impl Loader<'_> {
         let pages = self.pages;
         Err(format!("some of its {} records are missing or outdated ({pages} pages can be read)", point.records))
     }
+}
+
+/// Where a part of some bytes begins in them.
+pub fn offset_in(whole: &[u8], part: &[u8]) -> Option<usize> {
+    let begin = part.as_ptr().addr().checked_sub(whole.as_ptr().addr())?;
+    (begin + part.len() <= whole.len()).then_some(begin)
 }
 
 #[cfg(test)]
@@ -196,11 +209,11 @@ mod tests {
     fn loaded(values: BTreeMap<Vec<u8>, Vec<u8>>) -> (Result<u64, String>, Vec<usize>) {
         let mut sizes = Vec::new();
         let scan = MemoryTable::with(values).scan().unwrap();
-        let loaded = load(&*scan, 0, &mut |record| {
+        let loaded = load(&*scan, 0, &mut |record, _| {
             sizes.push(record.len());
             Ok(())
         });
-        assert!(matches!(load(&*scan, 1, &mut |_| Ok(())), Ok(Loaded::None)), "there is one candidate");
+        assert!(matches!(load(&*scan, 1, &mut |_, _| Ok(())), Ok(Loaded::None)), "there is one candidate");
         match loaded.unwrap() {
             Loaded::Whole(point) => (Ok(point.generation), sizes),
             Loaded::Damaged(why) => (Err(why), sizes),

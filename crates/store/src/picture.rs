@@ -50,7 +50,7 @@ impl Picture {
         let lines = Lines::begin(to, about, shown).map_err(ExportError::Writer)?;
         let mut entities = Entities { lines, open: None };
         let mut failed = None;
-        let loaded = load(&*self.scan, 0, &mut |record| {
+        let loaded = load(&*self.scan, 0, &mut |record, _| {
             let record = Record::decode(&mut Reader::new(record))?;
             entities.take(record).map_err(|why| {
                 failed = Some(why);

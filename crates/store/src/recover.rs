@@ -73,9 +73,14 @@ pub(crate) fn load_table(
     let mut first_damage = None;
     for candidate in 0.. {
         let mut replay = Replay::new(overflow);
-        let loaded = load(scan, candidate, &mut |record| {
-            let record = Record::decode(&mut Reader::new(record))?;
-            replay.apply(record);
+        if let Some(cold) = &mut replay.cold {
+            cold.may_refer_to(scan.file());
+        }
+        let loaded = load(scan, candidate, &mut |record, at| {
+            match Record::decode(&mut Reader::new(record))? {
+                Record::Put(job) => replay.put(job, at.map(|at| at + record.len() as u64)),
+                other => replay.apply(other),
+            }
             Ok(())
         })?;
         match loaded {
@@ -132,7 +137,7 @@ impl Replay {
 
     pub(crate) fn apply(&mut self, record: Record) {
         match record {
-            Record::Put(job) => self.put(job),
+            Record::Put(job) => self.put(job, None),
             Record::Moved(moved) => match self.job_mut(moved.job) {
                 Some(job) => moved.apply(job),
                 None => self.without_owner(moved.job),
@@ -170,10 +175,12 @@ impl Replay {
         self.misplaced = self.misplaced.or(is_other.then_some(id));
     }
 
-    fn put(&mut self, mut job: Job) {
+    /// `end`: where its record ends in the table's file. A record ends with the body.
+    fn put(&mut self, mut job: Job, end: Option<u64>) {
         let known = self.index.get(job.id);
         let old = known.and_then(|slot| self.jobs.at(slot));
-        self.cold.iter_mut().for_each(|cold| cold.replace(old, Some(&mut job)));
+        let at = end.and_then(|end| end.checked_sub(job.payload.body_len() as u64));
+        self.cold.iter_mut().for_each(|cold| cold.replace(old, Some((&mut job, at))));
         let slot = match known {
             Some(slot) => {
                 if let Some(place) = self.jobs.at_mut(slot) {

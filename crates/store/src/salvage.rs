@@ -122,7 +122,7 @@ impl Salvage {
         log: impl FnOnce(u64, &mut dyn FnMut(u64, Result<&[u8], String>)) -> Result<(), Error>,
     ) -> Result<Self, Error> {
         let (mut found, mut pages) = (Self::default(), Pages::default());
-        let loaded = load(scan, 0, &mut |record| {
+        let loaded = load(scan, 0, &mut |record, _| {
             found.take(Record::decode(&mut Reader::new(record))?);
             Ok(())
         })?;

@@ -8,6 +8,7 @@
 //! (`recover`).
 
 use std::fmt::{self, Display};
+use std::fs::File;
 use std::io;
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -235,6 +236,9 @@ pub trait Table: Send {
 /// Receives a key and its value, and returns whether to continue.
 pub type ShowPair<'a> = dyn FnMut(&[u8], &[u8]) -> ControlFlow<()> + 'a;
 
+/// As [`ShowPair`], also where the value is in [`Scan::file`] if it is there in one piece.
+pub type ShowPlaced<'a> = dyn FnMut(&[u8], &[u8], Option<u64>) -> ControlFlow<()> + 'a;
+
 /// The contents of a table when the scan was made.
 pub trait Scan: Send {
     /// Shows every key and value, in order of keys, until `each` breaks. After a power cut it can be uncertain how many
@@ -245,6 +249,20 @@ pub trait Scan: Send {
     ///
     /// If something cannot be read at all. Damaged values are left out.
     fn each(&self, candidate: usize, each: &mut ShowPair<'_>) -> Result<bool, Error>;
+
+    /// As [`Scan::each`], with the places of values.
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    fn each_placed(&self, candidate: usize, each: &mut ShowPlaced<'_>) -> Result<bool, Error> {
+        self.each(candidate, &mut |key, value| each(key, value, None))
+    }
+
+    /// A file that has values as they are, and that nobody writes as long as the table is not [writable](Table::is_writable).
+    fn file(&self) -> Option<File> {
+        None
+    }
 
     /// Shows every key and value that can still be read, outdated ones included, in the order of writing, until `each`
     /// breaks.

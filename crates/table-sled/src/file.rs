@@ -67,8 +67,8 @@ const PAGE_BYTES_MAX: usize = 16 << 20;
 const PLACES_MAX: usize = 64;
 const BLOBS: &str = "blobs";
 
-/// Receives the keys and values of entries.
-pub(crate) type Each<'a> = dyn FnMut(&[u8], &[u8]) -> ControlFlow<()> + 'a;
+/// Receives the keys and values of entries, and where the values are in the file, unless they are in one of their own.
+pub(crate) type Each<'a> = dyn FnMut(&[u8], &[u8], Option<u64>) -> ControlFlow<()> + 'a;
 /// Receives every entry ever written: key, value, and position in the log.
 pub(crate) type EachWritten<'a> = dyn FnMut(&[u8], &[u8], u64) -> ControlFlow<()> + 'a;
 
@@ -121,6 +121,11 @@ impl SledFile {
             Ok(file) => Ok(Self { file, path, segment_bytes }),
             Err(why) => Err(at("opening", &path)(why)),
         }
+    }
+
+    /// The file, opened again: also for writing, so that its space can be given back once it has no name.
+    pub(crate) fn again(&self) -> io::Result<File> {
+        File::options().read(true).write(true).open(&self.path)
     }
 
     fn failed(&self, why: io::Error) -> Error {

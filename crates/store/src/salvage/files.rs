@@ -119,7 +119,7 @@ impl Salvage {
         let mut damage = None;
         for candidate in 0.. {
             let mut found = Self::default();
-            let loaded = load(&*scan, candidate, &mut |record| {
+            let loaded = load(&*scan, candidate, &mut |record, _| {
                 found.take(Record::decode(&mut Reader::new(record))?);
                 Ok(())
             });

@@ -4,10 +4,11 @@ use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
 use bytes::Bytes;
-use windlass_engine::{Backoff, Clash, JobId, Limits, NewJob, Protocol, Retry, Unique};
-use windlass_store::{BodyFile, Found, Overflow, Recovered, StoreLimits, open_found, open_parts};
+use windlass_engine::{Backoff, Clash, JobCommand, JobId, Limits, NewJob, Protocol, Retry, Timestamp, Unique};
+use windlass_store::{BodyFile, Found, Overflow, Recovered, StoreLimits, open, open_found, open_parts};
 
 use crate::daemon::{Daemon, QUEUE};
+use crate::files::{self, small};
 
 /// Bytes of a body.
 const BODY: usize = 1_000;
@@ -202,6 +203,59 @@ fn a_store_that_is_read_ahead_keeps_bodies_out_of_memory_too() {
     let table = Box::new(daemon.table.clone());
     let (_, recovered) = open_found(found, &daemon.log, table, &limits, Limits::default(), 3).unwrap();
     assert!((30..=45).contains(&compare(&daemon, &recovered)));
+}
+
+/// Bodies in the table's file are not copied, and that file's place on the disk comes back when another table has
+/// replaced it.
+#[test]
+fn bodies_stay_in_the_file_of_the_table() {
+    // In a page, in one piece, in several pieces.
+    const SIZES: [usize; 3] = [1_000, 10_000, 40_000];
+    let dir = tempfile::tempdir().unwrap();
+    let mut config = small(dir.path());
+    config.checkpoints.overflow = Some(Overflow { folder: dir.path().into(), memory: 0 });
+    let mut daemon = files::Daemon::start(&config, 1, Timestamp(1_000)).unwrap();
+    daemon.open_clients();
+    let body = |id: u64| id.to_le_bytes().repeat(SIZES[usize::try_from(id % 3).unwrap()] / 8);
+    for id in 1..=600 {
+        daemon.apply(JobCommand::Push(Box::new(NewJob::new(Protocol::GEARMAN, QUEUE, body(id).into()))));
+    }
+    while let Some(commit) = daemon.cut() {
+        daemon.append(&commit).unwrap();
+    }
+    assert!(daemon.checkpointer.run(true).unwrap());
+    drop(daemon);
+    let mut opened = open(&config, Limits::default(), 2).unwrap();
+    let mut bodies = opened.recovered.bodies.take().unwrap();
+    let stored: Vec<_> = opened.recovered.engine.jobs().map(|job| (job.id.0, job.payload.stored().unwrap())).collect();
+    let all_are_right = |bodies: &BodyFile| {
+        stored.iter().all(|(id, stored)| bodies.reader().read(*stored).is_ok_and(|it| it == body(*id)))
+    };
+    assert_eq!(stored.len(), 600);
+    for (id, stored) in &stored {
+        assert_eq!(
+            bodies.reader().read(*stored).map_err(|why| why.to_string()).as_deref(),
+            Ok(&*body(*id)),
+            "{id} {stored:?}"
+        );
+    }
+    let copied = bodies.disk_bytes();
+    assert!((8_000_000..16_000_000).contains(&copied), "{copied} bytes are copied: those in several pieces");
+    // Another table replaces it.
+    let commit = opened.recovered.journal.cut(&opened.recovered.engine).unwrap();
+    opened.log.append(&commit).unwrap();
+    assert!(opened.checkpointer.run(true).unwrap());
+    assert!(all_are_right(&bodies));
+    let both = bodies.disk_bytes();
+    assert!(both > copied + 2_000_000, "the removed file counts");
+    let (first, second): (Vec<_>, Vec<_>) =
+        stored.iter().filter(|(id, _)| SIZES[(id % 3) as usize] < 40_000).partition(|(id, _)| *id <= 300);
+    first.into_iter().for_each(|(_, stored)| bodies.free(stored));
+    let half = bodies.disk_bytes();
+    assert!(half < both - 500_000, "{half} of {both} bytes");
+    assert!(second.iter().all(|(id, stored)| bodies.reader().read(*stored).is_ok_and(|it| it == body(*id))));
+    second.into_iter().for_each(|(_, stored)| bodies.free(stored));
+    assert_eq!(bodies.disk_bytes(), copied, "nothing is left of it");
 }
 
 /// A folder that is not there: all jobs are in memory, and the daemon starts.

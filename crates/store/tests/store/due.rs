@@ -10,7 +10,10 @@ use crate::daemon::Daemon;
 
 /// A daemon whose checkpoints are due with this many bytes of log, the newest of which stay.
 fn daemon(log_bytes: u64, keep_bytes: u64) -> Daemon {
-    let mut daemon = Daemon::on(MemoryLog::new(), MemoryTable::new());
+    with_limits(Daemon::on(MemoryLog::new(), MemoryTable::new()), log_bytes, keep_bytes)
+}
+
+fn with_limits(mut daemon: Daemon, log_bytes: u64, keep_bytes: u64) -> Daemon {
     let limits = StoreLimits { log_bytes, keep_bytes, ..StoreLimits::default() };
     let table = Box::new(daemon.table.clone());
     daemon.checkpointer = open_parts(&daemon.log, table, &limits, Limits::default(), 1).unwrap().0;
@@ -61,15 +64,18 @@ fn an_idle_daemon_makes_a_checkpoint_unless_a_new_table_costs_more() {
     let picture = daemon.checkpointer.picture().unwrap();
     commit(&mut daemon, 10);
     assert!(!daemon.checkpointer.is_worth_while(), "the table is read, and large");
-    commit(&mut daemon, 30_000);
-    assert!(daemon.checkpointer.is_worth_while(), "a fourth of it has changed");
+    commit(&mut daemon, 110_000);
+    assert!(daemon.checkpointer.is_worth_while(), "as much as it has has changed");
     drop(picture);
     daemon.checkpoint();
     commit(&mut daemon, 10);
     assert!(daemon.checkpointer.is_worth_while(), "no reader is left");
-    let mut again = daemon.again();
+    let mut again = with_limits(daemon.again(), 1, 0);
     again.commit();
     assert!(!again.checkpointer.is_worth_while(), "another process wrote the table");
+    assert!(!again.checkpointer.is_due(), "not even in a busy daemon");
+    commit(&mut again, 300_000);
+    assert!(again.checkpointer.is_worth_while() && again.checkpointer.is_due(), "all of it has changed");
 }
 
 #[test]

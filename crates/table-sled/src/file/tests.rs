@@ -110,8 +110,13 @@ impl Beside {
 
 fn read(file: &SledFile, index: &Index) -> (Entries, Walk) {
     let mut entries: Vec<(Vec<u8>, Vec<u8>)> = Vec::new();
-    let walk = file.for_each(index, TREE, &mut |key, value| {
+    let walk = file.for_each(index, TREE, &mut |key, value, at| {
         assert!(entries.last().is_none_or(|(last, _)| last.as_slice() < key), "keys in order");
+        if let Some(at) = at {
+            let mut there = vec![0; value.len()];
+            file.again().unwrap().read_exact_at(&mut there, at).unwrap();
+            assert!(there == value, "its place");
+        }
         entries.push((key.to_vec(), value.to_vec()));
         ControlFlow::Continue(())
     });
@@ -178,7 +183,7 @@ fn empty_trees_and_missing_trees() {
     let mut beside = Beside::new(64 << 10);
     let gap = |beside: &Beside, tree: &[u8]| {
         let file = beside.file();
-        file.for_each(&file.index(None).unwrap(), tree, &mut |_, _| panic!("an entry")).unwrap().gap
+        file.for_each(&file.index(None).unwrap(), tree, &mut |_, _, _| panic!("an entry")).unwrap().gap
     };
     beside.flush();
     assert_eq!(gap(&beside, TREE), None);

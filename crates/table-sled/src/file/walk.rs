@@ -6,7 +6,7 @@ use super::index::{Fragment, Index, Page};
 use super::message::{Flaw, Kind, Message};
 use super::node::{Data, Link, Node, root};
 use super::{Each, PAGE_BYTES_MAX, SledFile};
-use windlass_store::Error;
+use windlass_store::{Error, offset_in};
 
 /// The page that names the trees.
 const META: u64 = 0;
@@ -64,12 +64,21 @@ struct Contents {
     bytes: Vec<u8>,
     image: (Option<Kind>, Range<usize>),
     links: Vec<Range<usize>>,
+    /// Where each message begins in the buffer, and in the file.
+    places: Vec<(usize, Option<u64>)>,
     blob: Vec<u8>,
 }
 
 impl Contents {
     fn image(&self) -> &[u8] {
         self.bytes.get(self.image.1.clone()).unwrap_or_default()
+    }
+
+    /// Where a part of a message is in the file.
+    fn place_of(&self, part: &[u8]) -> Option<u64> {
+        let at = offset_in(&self.bytes, part)?;
+        let (begin, place) = self.places.iter().rfind(|(begin, _)| *begin <= at)?;
+        Some((*place)? + (at - begin) as u64)
     }
 
     fn links(&self) -> impl Iterator<Item = Option<Link<'_>>> {
@@ -119,7 +128,7 @@ impl SledFile {
                 key.extend_from_slice(node.prefix);
                 key.extend_from_slice(suffix);
                 walk.entries += 1;
-                if each(&key, value).is_break() {
+                if each(&key, value, contents.place_of(value)).is_break() {
                     return Ok(());
                 }
             }
@@ -152,6 +161,7 @@ impl SledFile {
     /// Reads the messages of a page, each of which must still match the index.
     fn read_page(&self, pid: u64, page: &Page, contents: &mut Contents) -> Result<(), Stop> {
         contents.links.clear();
+        contents.places.clear();
         let mut used = 0;
         for fragment in std::iter::once(&page.image).chain(&page.links) {
             let read = self.read_fragment(pid, fragment, used, contents)?;
@@ -175,7 +185,7 @@ impl SledFile {
         at: usize,
         contents: &mut Contents,
     ) -> Result<Result<(Kind, Range<usize>), Flaw>, Error> {
-        let Contents { bytes, blob, .. } = contents;
+        let Contents { bytes, blob, places, .. } = contents;
         let end = at.saturating_add(fragment.bytes);
         if end > PAGE_BYTES_MAX {
             return Ok(Err(Flaw::Large));
@@ -195,7 +205,10 @@ impl SledFile {
         };
         let (kind, tag) = (message.kind, message.tag);
         let id = match message.blob() {
-            None => return Ok(Ok((kind, end - message.body.len()..end))),
+            None => {
+                places.push((at, Some(fragment.offset)));
+                return Ok(Ok((kind, end - message.body.len()..end)));
+            }
             Some(Ok(id)) => id,
             Some(Err(flaw)) => return Ok(Err(flaw)),
         };
@@ -204,6 +217,7 @@ impl SledFile {
             Ok(body) => body,
             Err(flaw) => return Ok(Err(flaw)),
         };
+        places.push((at, None));
         bytes.truncate(at);
         bytes.extend_from_slice(body);
         Ok(Ok((kind, at..bytes.len())))

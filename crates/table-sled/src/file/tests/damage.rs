@@ -251,7 +251,7 @@ proptest! {
         let index = file.index(None).unwrap();
         prop_assert_eq!(index.segments, 1);
         let mut entries = 0;
-        let walk = file.for_each(&index, TREE, &mut |_, _| {
+        let walk = file.for_each(&index, TREE, &mut |_, _, _| {
             entries += 1;
             ControlFlow::Continue(())
         });

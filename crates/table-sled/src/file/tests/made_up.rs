@@ -63,7 +63,7 @@ fn what_the_disk_cannot_read_is_an_error() {
     let (home, file) = written(&segment(&[meta(), message(9, 2, &77_i64.to_le_bytes())]));
     fs::create_dir(home.path().join(BLOBS)).unwrap();
     std::os::unix::fs::symlink("77", home.path().join(BLOBS).join("77")).unwrap();
-    let walk = file.for_each(&file.index(None).unwrap(), TREE, &mut |_, _| ControlFlow::Continue(()));
+    let walk = file.for_each(&file.index(None).unwrap(), TREE, &mut |_, _, _| ControlFlow::Continue(()));
     assert!(walk.is_err(), "a link to itself is in the place of the contents");
 }
 
