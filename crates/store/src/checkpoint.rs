@@ -99,6 +99,8 @@ pub struct Checkpointer {
     wants_rebuild: bool,
     /// Lives as long as a picture of the present table is read.
     pin: Weak<()>,
+    /// Bytes of living jobs, about.
+    living: Box<dyn Fn() -> u64 + Send>,
     figures: Arc<StoreFigures>,
 }
 
@@ -138,10 +140,17 @@ impl Checkpointer {
             forgotten: point.before,
             wants_rebuild: false,
             pin: Weak::new(),
+            living: Box::new(|| u64::MAX),
             figures,
         };
         made.tell();
         made
+    }
+
+    /// Has this estimate what a new table would have: bytes of living jobs, about. Otherwise it is what the old one has.
+    #[must_use]
+    pub fn estimated_by(self, living: impl Fn() -> u64 + Send + 'static) -> Self {
+        Self { living: Box::new(living), ..self }
     }
 
     /// The log, for reading.
@@ -159,15 +168,16 @@ impl Checkpointer {
     /// Whether a checkpoint is due by the bytes appended since the last one, not counting those left to the next.
     #[must_use]
     pub fn is_due(&self) -> bool {
-        let enough = if self.table.is_writable() { 0 } else { self.rebuild_worth() };
-        let much = || self.tail.bytes_behind(self.point.seq) >= self.limits.log_bytes.max(enough);
-        self.wants_rebuild || much() && self.tail.behind_bytes(self.limits.keep_bytes) > self.point.seq
+        let behind = self.tail.bytes_behind(self.point.seq);
+        let is_worth_it = || self.table.is_writable() || behind >= self.rebuild_worth();
+        let is_much = || behind >= self.limits.log_bytes && is_worth_it();
+        self.wants_rebuild || is_much() && self.tail.behind_bytes(self.limits.keep_bytes) > self.point.seq
     }
 
-    /// Bytes of log that are worth the writing of a new table: as many as the table has, or a gigabyte of them, or a
-    /// fourth. So a start does not write a large backlog again.
+    /// Bytes of log that are worth the writing of a new table: as many as that has, or a gigabyte of them, or a fourth.
+    /// So a start does not write a large backlog again.
     fn rebuild_worth(&self) -> u64 {
-        let table = self.table.disk_bytes();
+        let table = self.table.disk_bytes().min((self.living)());
         table.min((table / 4).max(1 << 30))
     }
 

@@ -74,6 +74,9 @@ fn an_idle_daemon_makes_a_checkpoint_unless_a_new_table_costs_more() {
     again.commit();
     assert!(!again.checkpointer.is_worth_while(), "another process wrote the table");
     assert!(!again.checkpointer.is_due(), "not even in a busy daemon");
+    again.checkpointer = again.checkpointer.estimated_by(|| 0);
+    assert!(again.checkpointer.is_worth_while() && again.checkpointer.is_due(), "little of it is alive");
+    again.checkpointer = again.checkpointer.estimated_by(|| u64::MAX);
     commit(&mut again, 300_000);
     assert!(again.checkpointer.is_worth_while() && again.checkpointer.is_due(), "all of it has changed");
 }

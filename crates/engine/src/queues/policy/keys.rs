@@ -6,8 +6,11 @@
 //! tokens are all there again.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::hash::BuildHasher as _;
 
 use bytes::Bytes;
+use foldhash::fast::RandomState;
+use hashbrown::HashTable;
 
 use super::Policy;
 use super::bucket::Bucket;
@@ -37,6 +40,26 @@ type Tree = BTreeMap<Place, (KeyNumber, Slot)>;
 /// The first job of a key in a class.
 type Head = (Class, Place, Slot);
 
+/// The first job of each class: nearly always there is one.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Heads {
+    first: Option<Head>,
+    more: Vec<Head>,
+}
+
+impl Heads {
+    fn iter(&self) -> impl Iterator<Item = &Head> {
+        self.first.iter().chain(&self.more)
+    }
+}
+
+impl FromIterator<Head> for Heads {
+    fn from_iter<I: IntoIterator<Item = Head>>(heads: I) -> Self {
+        let mut heads = heads.into_iter();
+        Self { first: heads.next(), more: heads.collect() }
+    }
+}
+
 /// One key.
 #[derive(Debug)]
 pub(super) struct Key {
@@ -52,8 +75,8 @@ pub(super) struct Key {
     pub(super) bucket: Option<Bucket>,
     /// One of its jobs is being handed out.
     is_starting: bool,
-    /// Its heads are in the trees.
-    is_listed: bool,
+    /// What the trees have of it.
+    heads: Heads,
     /// When its bucket is looked at: a token comes, or all of them are there.
     due_at: Timestamp,
 }
@@ -61,7 +84,9 @@ pub(super) struct Key {
 /// All keys of a queue.
 #[derive(Debug)]
 pub(super) struct Keys {
-    numbers: BTreeMap<Box<[u8]>, KeyNumber>,
+    /// By the hashes of their texts.
+    numbers: HashTable<KeyNumber>,
+    hasher: RandomState,
     keys: Vec<Option<Box<Key>>>,
     free: Vec<KeyNumber>,
     /// The first jobs of keys that may start, by class. An empty tree is kept.
@@ -83,7 +108,7 @@ impl Key {
             turn: 0,
             bucket,
             is_starting: false,
-            is_listed: false,
+            heads: Heads::default(),
             due_at: Timestamp::NEVER,
         }
     }
@@ -96,10 +121,10 @@ impl Key {
         !self.is_starting && self.held < policy.held_max() && self.bucket.as_ref().is_none_or(|it| it.tokens() > 0)
     }
 
-    /// Its first jobs, if they are in the trees. In order means in order for each worker, so only the very first counts.
-    fn heads(&self, policy: &Policy, bridged: bool) -> Vec<Head> {
-        if !self.is_listed {
-            return Vec::new();
+    /// Its first jobs, if it may start one. In order means in order for each worker, so only the very first counts.
+    fn heads(&self, policy: &Policy, bridged: bool) -> Heads {
+        if !self.may_start(policy) {
+            return Heads::default();
         }
         let firsts = || self.ready.firsts();
         let is_behind = |class: Class, at: SortKey| {
@@ -140,7 +165,8 @@ fn place_of(job: &Job, policy: &Policy) -> SortKey {
 impl Keys {
     pub(super) fn new() -> Self {
         Self {
-            numbers: BTreeMap::new(),
+            numbers: HashTable::new(),
+            hasher: RandomState::default(),
             keys: vec![Some(Box::new(Key::new(&[], None)))],
             free: Vec::new(),
             heads: Vec::new(),
@@ -178,7 +204,15 @@ impl Keys {
 
     /// The key of this text, if it has jobs.
     pub(super) fn named(&self, text: &[u8]) -> Option<&Key> {
-        self.at(if text.is_empty() { NO_KEY } else { *self.numbers.get(text)? })
+        self.at(self.number_of(text)?)
+    }
+
+    fn number_of(&self, text: &[u8]) -> Option<KeyNumber> {
+        if text.is_empty() {
+            return Some(NO_KEY);
+        }
+        let is_called = |number: &KeyNumber| self.at(*number).is_some_and(|key| *key.text == *text);
+        self.numbers.find(self.hasher.hash_one(text), is_called).copied()
     }
 
     /// Keys with jobs, from a number on.
@@ -191,8 +225,7 @@ impl Keys {
 
     /// One more job has this key. Returns the key's number.
     pub(super) fn add(&mut self, text: &[u8], policy: &Policy, (began, now): (Timestamp, Timestamp)) -> KeyNumber {
-        let known = if text.is_empty() { Some(NO_KEY) } else { self.numbers.get(text).copied() };
-        let number = known.unwrap_or_else(|| {
+        let number = self.number_of(text).unwrap_or_else(|| {
             let bucket = policy.key_rate.map(|rate| {
                 let mut bucket = Bucket::new(rate, began);
                 bucket.refill(now);
@@ -208,7 +241,11 @@ impl Keys {
             if let Some(place) = self.keys.get_mut(number as usize) {
                 *place = key;
             }
-            self.numbers.insert(text.into(), number);
+            let (keys, hasher) = (&self.keys, &self.hasher);
+            let text_of =
+                |number: &KeyNumber| keys.get(*number as usize).and_then(Option::as_deref).map(|key| &*key.text);
+            let hash_of = |number: &KeyNumber| hasher.hash_one(text_of(number).unwrap_or_default());
+            self.numbers.insert_unique(hasher.hash_one(text), number, hash_of);
             number
         });
         if let Some(key) = self.at_mut(number) {
@@ -231,9 +268,11 @@ impl Keys {
     fn forget_if_idle(&mut self, number: KeyNumber) {
         let is_idle = |key: &&Key| key.jobs == 0 && key.bucket.as_ref().is_none_or(Bucket::is_full);
         let Some(key) = self.at(number).filter(is_idle).filter(|_| number != NO_KEY) else { return };
-        let (text, due_at) = (key.text.clone(), key.due_at);
-        self.due.remove(&(due_at, number));
-        self.numbers.remove(&text);
+        let hash = self.hasher.hash_one(&*key.text);
+        self.due.remove(&(key.due_at, number));
+        if let Ok(known) = self.numbers.find_entry(hash, |known| *known == number) {
+            known.remove();
+        }
         if let Some(place) = self.keys.get_mut(number as usize) {
             *place = None;
             self.free.push(number);
@@ -299,20 +338,24 @@ impl Keys {
     fn change(&mut self, number: KeyNumber, policy: &Policy, change: impl FnOnce(&mut Key)) -> bool {
         let (turn, bridged) = (self.turn, self.bridged);
         let Some(key) = self.at_mut(number) else { return false };
-        let (was_listed, before) = (key.is_listed, key.heads(policy, bridged));
         change(key);
-        key.is_listed = key.may_start(policy) && !key.ready.is_empty();
-        if key.is_listed && !was_listed {
+        let before = std::mem::take(&mut key.heads);
+        let was_listed = before.first.is_some();
+        if !was_listed {
             key.turn = key.turn.max(turn);
         }
-        let (came, after) = (key.is_listed && !was_listed, key.heads(policy, bridged));
+        let after = key.heads(policy, bridged);
+        let came = after.first.is_some() && !was_listed;
         if before != after {
-            for (class, place, _) in before {
-                self.tree(class).map(|tree| tree.remove(&place));
+            for (class, place, _) in before.iter() {
+                self.tree(*class).map(|tree| tree.remove(place));
             }
-            for (class, place, slot) in after {
-                self.tree(class).map(|tree| tree.insert(place, (number, slot)));
+            for (class, place, slot) in after.iter() {
+                self.tree(*class).map(|tree| tree.insert(*place, (number, *slot)));
             }
+        }
+        if let Some(key) = self.at_mut(number) {
+            key.heads = after;
         }
         self.note_due(number);
         came
@@ -343,7 +386,7 @@ impl Keys {
         (self.heads, self.bridged) = (Vec::new(), bridged);
         for number in self.all_numbers() {
             let Some(key) = self.at_mut(number) else { continue };
-            key.is_listed = false;
+            key.heads = Heads::default();
             if clear_unfit {
                 key.ready.clear_unfit();
             }
@@ -395,10 +438,10 @@ impl Keys {
             let own = std::iter::successors(key.ready.first(), |(at, _)| key.ready.after(Some(*at)));
             assert!(own.map(|(at, _)| at).eq(ready), "{text:?}: ready jobs");
             assert!(!key.is_starting, "{text:?} is starting");
-            assert_eq!(key.is_listed, key.may_start(policy) && !key.ready.is_empty(), "{text:?} is listed");
-            for (class, place, slot) in key.heads(policy, self.bridged) {
-                let tree = self.heads.iter().find(|(other, _)| *other == class).and_then(|(_, tree)| tree.get(&place));
-                assert_eq!(tree, Some(&(number, slot)), "{text:?}: its head");
+            assert_eq!(key.heads, key.heads(policy, self.bridged), "{text:?} is listed");
+            for (class, place, slot) in key.heads.iter() {
+                let tree = self.heads.iter().find(|(other, _)| other == class).and_then(|(_, tree)| tree.get(place));
+                assert_eq!(tree, Some(&(number, *slot)), "{text:?}: its head");
                 listed += 1;
             }
             assert_eq!(key.due_at, key.next_due(), "{text:?}: its bucket");
