@@ -33,11 +33,31 @@ impl SortKey {
 /// The ready jobs of a queue, in order.
 #[derive(Debug)]
 pub(crate) enum ReadyQueue {
-    /// A `work` queue: one set of lanes for each class, in order of classes. Nearly always there is one. An empty one
-    /// is kept.
-    Work(Vec<(Class, Lanes)>),
+    /// A `work` queue: a lane for each class and priority in use, in this order. Nearly always there is one. An empty
+    /// one is kept.
+    Work(Vec<Part>),
     /// A `cycle` queue: one tree by (priority, insertion).
     Cycle(BTreeMap<(u64, u64), Slot>),
+}
+
+/// The ready jobs of one class and priority.
+#[derive(Debug)]
+pub(crate) struct Part {
+    class: Class,
+    number: u8,
+    lane: Lane,
+}
+
+impl Part {
+    /// Its first job behind a place in the queue.
+    fn after(&self, at: Option<SortKey>) -> Option<(SortKey, Slot)> {
+        let (major, slot) = match at {
+            Some(at) if self.number < at.lane => return None,
+            Some(at) if self.number == at.lane => self.lane.after(Some(at.major))?,
+            Some(_) | None => self.lane.first()?,
+        };
+        Some((SortKey { lane: self.number, major, minor: 0 }, slot))
+    }
 }
 
 impl ReadyQueue {
@@ -55,14 +75,13 @@ impl ReadyQueue {
                 let before = jobs.insert((at.major, at.minor), slot);
                 debug_assert!(before.is_none(), "two jobs at {at:?}");
             }
-            Self::Work(sets) => {
-                let index = sets.binary_search_by_key(&class, |(other, _)| *other).unwrap_or_else(|index| {
-                    sets.insert(index, (class, Lanes(Vec::new())));
+            Self::Work(parts) => {
+                let index = parts.binary_search_by_key(&(class, at.lane), |part| (part.class, part.number));
+                let index = index.unwrap_or_else(|index| {
+                    parts.insert(index, Part { class, number: at.lane, lane: Lane::default() });
                     index
                 });
-                if let Some((_, lanes)) = sets.get_mut(index) {
-                    lanes.insert(at, slot);
-                }
+                parts.get_mut(index).into_iter().for_each(|part| part.lane.insert(at.major, slot));
             }
         }
     }
@@ -71,8 +90,9 @@ impl ReadyQueue {
     pub(crate) fn remove(&mut self, at: SortKey, class: Class) {
         let gone = match self {
             Self::Cycle(jobs) => jobs.remove(&(at.major, at.minor)).is_some(),
-            Self::Work(sets) => {
-                sets.iter_mut().find(|(other, _)| *other == class).is_some_and(|(_, lanes)| lanes.remove(at))
+            Self::Work(parts) => {
+                let mut part = parts.iter_mut().filter(|part| (part.class, part.number) == (class, at.lane));
+                part.next().is_some_and(|part| part.lane.remove(at.major))
             }
         };
         debug_assert!(gone, "no job at {at:?}");
@@ -85,43 +105,52 @@ impl ReadyQueue {
 
     /// The next job in this view.
     pub(crate) fn first_of(&self, view: View) -> Option<(SortKey, Slot)> {
-        match self {
-            Self::Work(sets) => match sets.as_slice() {
-                [(class, lanes)] => lanes.first().filter(|_| view.includes(*class)),
-                sets => in_view(sets, view).filter_map(Lanes::first).min_by_key(|(at, _)| *at),
-            },
-            Self::Cycle(_) => self.after_of(view, None),
-        }
+        self.after_of(view, None)
     }
 
-    /// The classes of its jobs, and of those it had.
+    /// The classes of its jobs, and of those it had; a class may come twice.
     pub(crate) fn classes(&self) -> impl Iterator<Item = Class> {
-        let sets = if let Self::Work(sets) = self { sets.as_slice() } else { &[] };
-        sets.iter().map(|(class, _)| *class)
+        self.parts().iter().map(|part| part.class)
+    }
+
+    fn parts(&self) -> &[Part] {
+        if let Self::Work(parts) = self { parts } else { &[] }
     }
 
     /// The number of jobs in this view.
     pub(crate) fn len_of(&self, view: View) -> u32 {
         match self {
-            Self::Work(sets) => in_view(sets, view).map(Lanes::len).sum(),
+            Self::Work(parts) => {
+                let jobs = parts.iter().filter(|part| view.includes(part.class)).map(|part| part.lane.len());
+                u32::try_from(jobs.sum::<usize>()).unwrap_or(u32::MAX)
+            }
             Self::Cycle(jobs) => u32::try_from(jobs.len()).unwrap_or(u32::MAX),
         }
     }
 
     /// The first job of each class in a `work` queue.
     pub(crate) fn firsts(&self) -> impl Iterator<Item = (Class, SortKey, Slot)> {
-        let sets = if let Self::Work(sets) = self { sets.as_slice() } else { &[] };
-        sets.iter().filter_map(|(class, lanes)| lanes.first().map(|(at, slot)| (*class, at, slot)))
+        self.firsts_of(View::ALL, None)
+    }
+
+    /// The first job of each class in a view of a `work` queue, of those behind `at`.
+    fn firsts_of(&self, view: View, at: Option<SortKey>) -> impl Iterator<Item = (Class, SortKey, Slot)> {
+        let mut last = None;
+        self.parts().iter().filter(move |part| view.includes(part.class)).filter_map(move |part| {
+            let (at, slot) = (last != Some(part.class)).then(|| part.after(at))??;
+            last = Some(part.class);
+            Some((part.class, at, slot))
+        })
     }
 
     /// Sorts all jobs of a `work` queue as if none had ever failed to convert. Returns those that did.
     pub(crate) fn clear_unfit(&mut self) -> Vec<Slot> {
-        let Self::Work(sets) = self else { return Vec::new() };
-        let unfit: Vec<_> = sets.extract_if(.., |(class, _)| class.unfit != Unfit::NONE).collect();
+        let Self::Work(parts) = self else { return Vec::new() };
+        let unfit: Vec<_> = parts.extract_if(.., |part| part.class.unfit != Unfit::NONE).collect();
         let mut cleared = Vec::new();
-        for (class, lanes) in unfit {
-            for (at, slot) in std::iter::successors(lanes.first(), |(at, _)| lanes.after(Some(*at))) {
-                self.insert(at, Class { unfit: Unfit::NONE, ..class }, slot);
+        for part in unfit {
+            for (at, slot) in std::iter::successors(part.after(None), |(at, _)| part.after(Some(*at))) {
+                self.insert(at, Class { unfit: Unfit::NONE, ..part.class }, slot);
                 cleared.push(slot);
             }
         }
@@ -141,7 +170,10 @@ impl ReadyQueue {
                 let ((major, minor), slot) = jobs.range((from, Unbounded)).next()?;
                 Some((SortKey { lane: 0, major: *major, minor: *minor }, *slot))
             }
-            Self::Work(sets) => in_view(sets, view).filter_map(|lanes| lanes.after(at)).min_by_key(|(at, _)| *at),
+            Self::Work(parts) => match parts.as_slice() {
+                [part] => part.after(at).filter(|_| view.includes(part.class)),
+                _ => self.firsts_of(view, at).map(|(_, at, slot)| (at, slot)).min_by_key(|(at, _)| *at),
+            },
         }
     }
 
@@ -154,7 +186,10 @@ impl ReadyQueue {
         let mut counts = [0; Priority::COUNT];
         match self {
             Self::Cycle(jobs) => add(&mut counts, Priority::NORMAL.lane(), jobs.len()),
-            Self::Work(sets) => in_view(sets, view).for_each(|lanes| lanes.count(&mut counts)),
+            Self::Work(parts) => {
+                let seen = parts.iter().filter(|part| view.includes(part.class));
+                seen.for_each(|part| add(&mut counts, part.number.into(), part.lane.len()));
+            }
         }
         counts
     }
@@ -175,63 +210,9 @@ impl ReadyQueue {
     }
 }
 
-/// The lanes of the classes in this view.
-fn in_view(sets: &[(Class, Lanes)], view: View) -> impl Iterator<Item = &Lanes> {
-    sets.iter().filter(move |(class, _)| view.includes(*class)).map(|(_, lanes)| lanes)
-}
-
 fn add(counts: &mut [u32; Priority::COUNT], lane: usize, n: usize) {
     if let Some(count) = counts.get_mut(lane) {
         *count = count.saturating_add(u32::try_from(n).unwrap_or(u32::MAX));
-    }
-}
-
-/// One lane for each priority in use, most urgent first.
-#[derive(Debug)]
-pub(crate) struct Lanes(Vec<(u8, Lane)>);
-
-impl Lanes {
-    fn insert(&mut self, at: SortKey, slot: Slot) {
-        let Self(lanes) = self;
-        let index = lanes.binary_search_by_key(&at.lane, |(number, _)| *number).unwrap_or_else(|index| {
-            lanes.insert(index, (at.lane, Lane::default()));
-            index
-        });
-        if let Some((_, lane)) = lanes.get_mut(index) {
-            lane.insert(at.major, slot);
-        }
-    }
-
-    /// Removes a job, and returns whether there was one. Empty lanes are kept; there are at most nine.
-    fn remove(&mut self, at: SortKey) -> bool {
-        self.0.iter_mut().find(|(number, _)| *number == at.lane).is_some_and(|(_, lane)| lane.remove(at.major))
-    }
-
-    fn first(&self) -> Option<(SortKey, Slot)> {
-        self.0.iter().find_map(|(number, lane)| {
-            let (major, slot) = lane.first()?;
-            Some((SortKey { lane: *number, major, minor: 0 }, slot))
-        })
-    }
-
-    fn after(&self, at: Option<SortKey>) -> Option<(SortKey, Slot)> {
-        self.0.iter().find_map(|(number, lane)| {
-            let after = match at {
-                Some(at) if *number < at.lane => return None,
-                Some(at) if *number == at.lane => Some(at.major),
-                Some(_) | None => None,
-            };
-            let (major, slot) = lane.after(after)?;
-            Some((SortKey { lane: *number, major, minor: 0 }, slot))
-        })
-    }
-
-    fn len(&self) -> u32 {
-        u32::try_from(self.0.iter().map(|(_, lane)| lane.len()).sum::<usize>()).unwrap_or(u32::MAX)
-    }
-
-    fn count(&self, counts: &mut [u32; Priority::COUNT]) {
-        self.0.iter().for_each(|(number, lane)| add(counts, (*number).into(), lane.len()));
     }
 }
 
