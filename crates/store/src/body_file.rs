@@ -5,7 +5,7 @@
 //! run of free extents; an extent whose bodies have all gone is used again, or given back to the disk.
 //!
 //! Bodies that were not in memory when the store was opened are not copied: they stay in the file of the table that the
-//! process before has written, which nobody writes any more. When this process has replaced that table, the file is kept
+//! process before has written, and which stays as it is. When this process has replaced that table, the file is kept
 //! by this reference alone, and its extents are given back to the disk likewise.
 //!
 //! One thread owns it. Other threads read through a [`BodyReader`].
@@ -150,7 +150,7 @@ impl BodyFile {
         })
     }
 
-    /// Bodies may be in this file, too, which nobody else writes.
+    /// Bodies may be in this file, too, which no other process writes.
     #[must_use]
     pub(crate) fn over(self, base: Option<File>) -> Self {
         self.reader.set_base(base);

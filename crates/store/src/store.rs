@@ -259,7 +259,7 @@ pub trait Scan: Send {
         self.each(candidate, &mut |key, value| each(key, value, None))
     }
 
-    /// A file that has values as they are, and that nobody writes as long as the table is not [writable](Table::is_writable).
+    /// A file that has values as they are. It stays as it is as long as the table is not [writable](Table::is_writable).
     fn file(&self) -> Option<File> {
         None
     }
