@@ -10,6 +10,7 @@ pub mod fake_redis;
 pub mod faktory;
 pub mod history;
 pub mod http;
+pub mod in_order;
 pub mod load;
 pub mod pair;
 pub mod postgres;

@@ -11,4 +11,5 @@ mod damage;
 mod full_disk;
 mod history;
 mod large_backlog;
+mod policies;
 mod returns;

@@ -8,5 +8,6 @@ mod eventmq;
 mod faktory;
 mod fleets;
 mod gearmand;
+mod policies;
 mod spiderq;
 mod tls;

@@ -6,6 +6,7 @@ mod daemons;
 mod faults;
 mod large;
 mod lead;
+mod policies;
 mod refused;
 mod stays;
 mod tls;

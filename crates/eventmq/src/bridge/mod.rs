@@ -7,8 +7,8 @@ mod run;
 use std::borrow::Cow;
 
 use serde_json::value::RawValue;
-use windlass_bridge::{Bridge, Call, Codec, Fault, Job, Origin, Unconvertible, Why, json};
-use windlass_engine::Protocol;
+use windlass_bridge::{Bridge, Call, Codec, Fault, Job, Origin, Unconvertible, Why, json, pointer};
+use windlass_engine::{KeySource, Protocol};
 
 use run::Run;
 
@@ -80,6 +80,11 @@ impl Origin for EventmqOrigin {
 
     fn misfit(&self, bridge: &Bridge, job: &Job<'_>, _own: Protocol) -> Option<Unconvertible> {
         message(bridge, job, true).err()
+    }
+
+    fn key(&self, body: &[u8], at: &KeySource) -> Option<Vec<u8>> {
+        let member = if matches!(at, KeySource::Custom(_)) { "/1/kwargs" } else { "/1/args" };
+        json::key(body, &[member, pointer(at)?].concat())
     }
 }
 
