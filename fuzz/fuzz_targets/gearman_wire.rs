@@ -96,8 +96,8 @@ fn read_twice(message: &Message) {
                     assert_eq!(again.kind, packet.kind);
                     assert_eq!(Request::parse(&again), Ok(request));
                 }
-                Err(error) => {
-                    rewritten(|out| error.reply().encode(out));
+                Err(refusal) => {
+                    rewritten(|out| refusal.encode(out));
                 }
             }
             if let Ok(response) = Response::parse(packet) {

@@ -90,7 +90,7 @@ impl GearmanSpeaker {
     fn packet(&mut self, packet: &Packet, talk: &mut Talk<'_>) {
         match Request::parse(packet) {
             Ok(request) => self.request(request, talk),
-            Err(error) => error.reply().encode(talk.bytes()),
+            Err(refusal) => refusal.encode(talk.bytes()),
         }
     }
 

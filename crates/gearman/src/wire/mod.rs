@@ -30,7 +30,7 @@ pub use handle::{Handle, HandlePrefix, HandlePrefixError};
 pub use number::status_number;
 pub use packet::{HEADER_BYTES, Kind, Magic, Packet};
 pub use refusal::ErrorReply;
-pub use request::{AssignForm, Priority, Request, RequestError, Schedule, Submission, is_exceptions};
+pub use request::{AssignForm, Priority, Request, Schedule, Submission, is_exceptions};
 pub use response::{Response, ResponseError, Status};
 
 /// Longest job handle without its terminator. Spec: "Binary Packet" (64 bytes with the NUL).
