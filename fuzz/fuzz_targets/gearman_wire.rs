@@ -111,9 +111,9 @@ fn read_twice(message: &Message) {
 }
 
 /// A refused line is answered with one line, or not at all.
-fn refuse(error: &AdminError) {
+fn refuse(error: &AdminError<'_>) {
     let mut out = BytesMut::new();
-    if let Some(reply) = error.reply() {
+    if let AdminError::Answer(reply) = error {
         reply.write(&mut out);
         assert!(out.ends_with(b"\r\n"));
         assert_eq!(out.iter().filter(|byte| **byte == b'\n').count(), 1);

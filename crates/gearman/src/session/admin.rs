@@ -15,7 +15,7 @@ use windlass_session::{Reason, Stop};
 use super::ask::Ask;
 use super::client::is_live;
 use super::{GearmanSpeaker, Talk};
-use crate::wire::{AdminReply, AdminRequest, ErrorReply, QueueLimits};
+use crate::wire::{AdminError, AdminReply, AdminRequest, ErrorReply, QueueLimits};
 
 /// The text command being answered.
 #[derive(Debug)]
@@ -54,10 +54,8 @@ impl GearmanSpeaker {
                 AdminReply::UnknownCommand { verb }.write(talk.bytes());
             }
             Ok(request) => self.admin(request, talk),
-            Err(error) => match error.reply() {
-                Some(reply) => reply.write(talk.bytes()),
-                None => talk.end(Reason::Protocol(error.to_string())),
-            },
+            Err(AdminError::Answer(reply)) => reply.write(talk.bytes()),
+            Err(AdminError::Close(reason)) => talk.end(Reason::Protocol(reason)),
         }
     }
 

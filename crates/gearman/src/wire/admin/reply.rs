@@ -85,19 +85,19 @@ pub enum AdminReply<'a> {
     },
     /// `cancel`, `requeue`, `create`, `drop` or `maxqueue` succeeded, or `shutdown` was accepted.
     Done,
-    /// The answer to [`AdminError::UnknownCommand`](super::AdminError::UnknownCommand).
+    /// Unknown verb.
     UnknownCommand {
         /// As typed.
         verb: &'a [u8],
     },
-    /// The answer to [`AdminError::WrongArguments`](super::AdminError::WrongArguments).
+    /// The verb exists, but requires other arguments.
     WrongArguments {
         /// As typed.
         verb: &'a [u8],
     },
-    /// The answer to [`AdminError::UnknownShow`](super::AdminError::UnknownShow).
+    /// `show` with unknown arguments.
     UnknownShow,
-    /// The answer to [`AdminError::UnknownCancel`](super::AdminError::UnknownCancel).
+    /// `cancel` with unknown arguments.
     UnknownCancel,
     /// `cancel job` or `requeue job` found no such job.
     UnknownJob,

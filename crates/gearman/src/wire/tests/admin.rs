@@ -113,12 +113,24 @@ fn every_other_line_is_answered() {
         ("version b c d e f g h i j k", None),
     ];
     for (line, reply) in cases {
-        let error = AdminRequest::parse(&b(line)).expect_err(line);
-        let written = error.reply().map(|reply| written(&reply));
+        let line = b(line);
+        let written = match AdminRequest::parse(&line).expect_err("an unknown line") {
+            AdminError::Answer(reply) => Some(written(&reply)),
+            AdminError::Close(_) => None,
+        };
         let expected = reply.map(|(start, verb)| format!("{start}{verb}\r\n"));
         assert_eq!(written, expected, "{line:?}");
-        let ends = matches!(error, AdminError::TooManyWords | AdminError::Http { .. });
-        assert_eq!(written.is_none(), ends);
+    }
+}
+
+#[test]
+fn a_closed_connection_has_its_reason() {
+    let cases = [
+        ("GET / HTTP/1.1", "HTTP instead of a text command: b\"GET\""),
+        ("a b c d e f g h i", "more than 8 words on a text line"),
+    ];
+    for (line, reason) in cases {
+        assert_eq!(AdminRequest::parse(&b(line)), Err(AdminError::Close(reason.to_owned())));
     }
 }
 
