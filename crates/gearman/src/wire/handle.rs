@@ -7,7 +7,6 @@ use std::ops::Deref;
 
 use bytes::BytesMut;
 
-use super::number::Decimal;
 use super::{HANDLE_BYTES_MAX, HANDLE_PREFIX_BYTES_MAX};
 
 /// The beginning of every handle of this server, such as `H:lap`.
@@ -72,14 +71,14 @@ impl HandlePrefix {
     /// The handle with this number.
     pub fn handle(&self, number: u64) -> Handle {
         let mut handle = self.start;
-        Decimal::new(number).bytes().iter().for_each(|digit| handle.push(*digit));
+        itoa::Buffer::new().format(number).bytes().for_each(|digit| handle.push(digit));
         handle
     }
 
     /// Appends the handle with this number, without a NUL.
     pub fn write(&self, number: u64, out: &mut BytesMut) {
         out.extend_from_slice(&self.start);
-        out.extend_from_slice(Decimal::new(number).bytes());
+        out.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
     }
 
     /// The number of a handle that has this prefix. Accepts one NUL after it, because clients send that. `None` for a

@@ -9,7 +9,6 @@ mod parse;
 use bytes::{Bytes, BytesMut};
 
 use super::arguments::until_nul;
-use super::number::Decimal;
 use super::packet::{Kind, Magic, write_packet};
 
 /// A request. Its fields are views of the packet's body: copy a small field of a large body before keeping it for long.
@@ -245,7 +244,7 @@ impl Request {
             | Self::SetOption { name: only }
             | Self::SetClientId { id: only } => packet(&[only]),
             Self::CanDoTimeout { function, timeout_ms } => {
-                packet(&[function, Decimal::new(*timeout_ms).bytes()]);
+                packet(&[function, itoa::Buffer::new().format(*timeout_ms).as_bytes()]);
             }
             Self::WorkStatus { handle, numerator, denominator } => packet(&[handle, numerator, denominator]),
             Self::WorkData { handle, data }
@@ -264,7 +263,7 @@ impl Request {
                 &job.workload,
             ]),
             Self::SubmitEpoch { job, when_s } => {
-                packet(&[&job.function, &job.unique, Decimal::new(*when_s).bytes(), &job.workload]);
+                packet(&[&job.function, &job.unique, itoa::Buffer::new().format(*when_s).as_bytes(), &job.workload]);
             }
             Self::SubmitReduce { job, reducer, aggregate: Some(aggregate), .. } => {
                 packet(&[&job.function, &job.unique, reducer, aggregate, &job.workload]);

@@ -5,7 +5,7 @@
 use bytes::BytesMut;
 
 use super::arguments::Arguments;
-use super::number::{Decimal, status_number};
+use super::number::status_number;
 use super::packet::{Kind, Magic, Packet, write_packet_but};
 
 /// A response, borrowing its contents. An argument that a NUL ends must not contain one. Handles are written without a
@@ -216,17 +216,18 @@ impl<'a> Response<'a> {
             | Self::WorkComplete { handle, data }
             | Self::WorkException { handle, data } => packet(&[handle, data]),
             Self::StatusRes { handle, status } => {
-                let numerator = Decimal::new(status.numerator.into());
-                let denominator = Decimal::new(status.denominator.into());
+                let (mut numerator, mut denominator) = (itoa::Buffer::new(), itoa::Buffer::new());
                 let (known, running) = (flag(status.known), flag(status.running));
-                packet(&[handle, known, running, numerator.bytes(), denominator.bytes()]);
+                let numerator = numerator.format(status.numerator).as_bytes();
+                packet(&[handle, known, running, numerator, denominator.format(status.denominator).as_bytes()]);
             }
             Self::StatusResUnique { unique, status, clients } => {
-                let numerator = Decimal::new(status.numerator.into());
-                let denominator = Decimal::new(status.denominator.into());
-                let clients = Decimal::new(clients.into());
+                let (mut numerator, mut denominator) = (itoa::Buffer::new(), itoa::Buffer::new());
                 let (known, running) = (flag(status.known), flag(status.running));
-                packet(&[unique, known, running, numerator.bytes(), denominator.bytes(), clients.bytes()]);
+                let numerator = numerator.format(status.numerator).as_bytes();
+                let denominator = denominator.format(status.denominator).as_bytes();
+                let mut buffer = itoa::Buffer::new();
+                packet(&[unique, known, running, numerator, denominator, buffer.format(clients).as_bytes()]);
             }
             Self::Error { code, text } => packet(&[code, text]),
         }

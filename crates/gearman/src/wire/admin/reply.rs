@@ -5,8 +5,6 @@
 
 use bytes::{BufMut, BytesMut};
 
-use crate::wire::number::Decimal;
-
 /// One line. Lists are rows followed by [`End`](Self::End). Names are written unescaped: a name with a tab or a line
 /// feed breaks its row, as in gearmand.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -115,7 +113,7 @@ impl AdminReply<'_> {
     pub fn write(&self, out: &mut BytesMut) {
         match *self {
             Self::Version { version } => join(out, &[b"OK ", version.as_bytes(), b"\n"]),
-            Self::Pid { pid } => join(out, &[b"OK ", Decimal::new(pid.into()).bytes(), b"\n"]),
+            Self::Pid { pid } => join(out, &[b"OK ", itoa::Buffer::new().format(pid).as_bytes(), b"\n"]),
             Self::Verbosity { level } => join(out, &[b"OK ", level.as_bytes(), b"\n"]),
             Self::End => out.put_slice(b".\n"),
             Self::StatusRow { function, total, running, workers } => {
@@ -130,10 +128,9 @@ impl AdminReply<'_> {
             Self::UniqueRow { unique } => row(out, unique, &[]),
             Self::DeadRow { handle, protocol, function, failures, kind, message } => {
                 let message = message.get(..DEAD_MESSAGE_BYTES_MAX).unwrap_or(message);
-                let failures = Decimal::new(failures);
                 join(out, &[handle, b"\t", protocol.as_bytes(), b"\t"]);
                 out.extend(function.escape_ascii());
-                join(out, &[b"\t", failures.bytes(), b"\t"]);
+                join(out, &[b"\t", itoa::Buffer::new().format(failures).as_bytes(), b"\t"]);
                 out.extend(kind.escape_ascii());
                 out.put_u8(b'\t');
                 out.extend(message.escape_ascii());
@@ -160,7 +157,7 @@ impl AdminReply<'_> {
 
 /// Begins a row of `workers`, for one connection. `address` has no port; `id` is `-` until the peer sets one.
 pub fn worker_row_begin(out: &mut BytesMut, fd: u64, address: &str, id: &[u8]) {
-    join(out, &[Decimal::new(fd).bytes(), b" ", address.as_bytes(), b" ", id, b" :"]);
+    join(out, &[itoa::Buffer::new().format(fd).as_bytes(), b" ", address.as_bytes(), b" ", id, b" :"]);
 }
 
 /// Continues the row with functions of the connection, in the given order (gearmand: the last registered first).
@@ -182,7 +179,7 @@ pub fn worker_row_end(out: &mut BytesMut) {
 fn row(out: &mut BytesMut, name: &[u8], columns: &[u64]) {
     out.put_slice(name);
     for column in columns {
-        join(out, &[b"\t", Decimal::new(*column).bytes()]);
+        join(out, &[b"\t", itoa::Buffer::new().format(*column).as_bytes()]);
     }
     out.put_u8(b'\n');
 }

@@ -7,7 +7,7 @@ use bytes::{BufMut, Bytes, BytesMut};
 
 use super::AdminReply;
 use crate::wire::ADMIN_WORDS_MAX;
-use crate::wire::number::{Decimal, status_number};
+use crate::wire::number::status_number;
 
 /// A command. Names are views into the line.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -144,9 +144,8 @@ impl AdminRequest {
             Self::CreateFunction { function } => line(&[b"create", b"function", function]),
             Self::DropFunction { function } => line(&[b"drop", b"function", function]),
             Self::MaxQueue { function, limits } => {
-                let [high, normal, low] =
-                    [limits.high, limits.normal, limits.low].map(|jobs| Decimal::new(jobs.into()));
-                line(&[b"maxqueue", function, high.bytes(), normal.bytes(), low.bytes()]);
+                let [high, normal, low] = [limits.high, limits.normal, limits.low].map(|jobs| jobs.to_string());
+                line(&[b"maxqueue", function, high.as_bytes(), normal.as_bytes(), low.as_bytes()]);
             }
         }
         out.put_slice(b"\r\n");
