@@ -122,7 +122,7 @@ fn refuse(error: &AdminError<'_>) {
 
 /// Bytes that are accepted as a handle are exactly the handle of that number.
 fn handle(bytes: &[u8]) {
-    let prefix = HandlePrefix::of_host(b"");
+    let prefix = HandlePrefix::new(b"H:").expect("a valid prefix");
     if let Some(number) = prefix.parse(bytes) {
         let bytes = bytes.strip_suffix(b"\0").unwrap_or(bytes);
         assert_eq!(&*prefix.handle(number), bytes);

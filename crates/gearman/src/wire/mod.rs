@@ -11,7 +11,6 @@
 //! defect in gearmand (a unique of 64 bytes loses its last one), it works here.
 
 pub mod admin;
-mod arguments;
 pub mod frames;
 pub mod handle;
 mod number;

@@ -8,7 +8,6 @@ mod parse;
 
 use bytes::{Bytes, BytesMut};
 
-use super::arguments::until_nul;
 use super::packet::{Kind, Magic, write_packet};
 
 /// A request. Its fields are views of the packet's body: copy a small field of a large body before keeping it for long.
@@ -191,6 +190,11 @@ pub struct Schedule {
     pub month: Bytes,
     /// 0–6, and 0 is Monday.
     pub day_of_week: Bytes,
+}
+
+/// The only argument of a packet, up to its first NUL. Some peers send it as a C string.
+fn until_nul(argument: &[u8]) -> &[u8] {
+    argument.split(|byte| *byte == 0).next().unwrap_or_default()
 }
 
 /// Whether an OPTION_REQ names the only option: case is ignored, and a NUL after it accepted.

@@ -4,8 +4,7 @@
 
 use bytes::Bytes;
 
-use super::{AssignForm, Priority, Request, Schedule, Submission};
-use crate::wire::arguments::{Arguments, until_nul};
+use super::{AssignForm, Priority, Request, Schedule, Submission, until_nul};
 use crate::wire::number::leading_number;
 use crate::wire::packet::{Kind, Magic, Packet};
 use crate::wire::refusal::ErrorReply;
@@ -22,7 +21,7 @@ impl Request {
         if packet.magic == Magic::Response {
             return Err(ErrorReply::INVALID_MAGIC);
         }
-        let fields = Fields { packet, arguments: Arguments::new(&packet.body) };
+        let fields = Fields { packet, rest: &packet.body };
         match packet.kind {
             Kind::CAN_DO => fields.last_function().map(|function| Self::CanDo { function }),
             Kind::CANT_DO => fields.last_function().map(|function| Self::CantDo { function }),
@@ -60,23 +59,29 @@ impl Request {
 }
 
 /// The arguments of one packet, taken from the front as views of its body.
+///
+/// Spec: `PROTOCOL`, "Binary Packet" (the last argument is the whole rest, NULs included).
 struct Fields<'a> {
     packet: &'a Packet,
-    arguments: Arguments<'a>,
+    rest: &'a [u8],
 }
 
 impl Fields<'_> {
     fn terminated(&mut self) -> Result<Bytes, ErrorReply> {
-        let argument = self.arguments.terminated().ok_or(ErrorReply::TOO_FEW_ARGUMENTS)?;
+        let mut parts = self.rest.splitn(2, |byte| *byte == 0);
+        let (Some(argument), Some(rest)) = (parts.next(), parts.next()) else {
+            return Err(ErrorReply::TOO_FEW_ARGUMENTS);
+        };
+        self.rest = rest;
         Ok(self.packet.body.slice_ref(argument))
     }
 
     fn rest(&self) -> Bytes {
-        self.packet.body.slice_ref(self.arguments.rest())
+        self.packet.body.slice_ref(self.rest)
     }
 
     fn rest_until_nul(&self) -> Bytes {
-        self.packet.body.slice_ref(until_nul(self.arguments.rest()))
+        self.packet.body.slice_ref(until_nul(self.rest))
     }
 
     fn last_function(&self) -> Result<Bytes, ErrorReply> {
@@ -97,7 +102,7 @@ impl Fields<'_> {
 
     fn can_do_timeout(mut self) -> Result<Request, ErrorReply> {
         let function = self.function()?;
-        let timeout_ms = leading_number(self.arguments.rest()).unwrap_or(0);
+        let timeout_ms = leading_number(self.rest).unwrap_or(0);
         Ok(Request::CanDoTimeout { function, timeout_ms })
     }
 
