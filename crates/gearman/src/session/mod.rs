@@ -32,7 +32,6 @@ use bytes::{Bytes, BytesMut};
 use windlass_engine::{ClientCommand, ClientInfo, JobId, Notice, Protocol, Refusal, Reply};
 use windlass_session::{Conversation, Read, Reason, Speaker};
 
-pub use adopt::Unfit;
 pub use settings::Settings;
 
 use crate::wire::{ErrorReply, Frames, Handle, Message, Packet, Request, Response};
