@@ -21,9 +21,7 @@ pub mod response;
 #[cfg(test)]
 mod tests;
 
-pub use admin::{
-    AdminError, AdminReply, AdminRequest, QueueLimits, worker_row_begin, worker_row_end, worker_row_functions,
-};
+pub use admin::{AdminError, AdminRequest, QueueLimits, reply};
 pub use frames::{DecodeError, Frames, Limits, Message};
 pub use handle::{Handle, HandlePrefix, HandlePrefixError};
 pub use number::status_number;

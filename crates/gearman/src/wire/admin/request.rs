@@ -3,9 +3,9 @@
 //! Spec: `PROTOCOL`, "Administrative Protocol". Verbs and keywords are case-insensitive. Several blanks count as one,
 //! except that a line must not start with one.
 
-use bytes::{BufMut, Bytes, BytesMut};
+use bytes::Bytes;
 
-use super::AdminReply;
+use super::reply;
 use crate::wire::ADMIN_WORDS_MAX;
 use crate::wire::number::status_number;
 
@@ -77,10 +77,10 @@ pub struct QueueLimits {
 
 /// An invalid line.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum AdminError<'a> {
+pub enum AdminError {
     /// The line that answers it. The command is unknown, too, for `show`, `cancel` and `cancel job` without further
     /// words, `shutdown` with anything but `graceful`, and an empty line.
-    Answer(AdminReply<'a>),
+    Answer(Vec<u8>),
     /// Close the connection without an answer, for this reason: more words than [`ADMIN_WORDS_MAX`], or a line of an
     /// HTTP request. Any web page can send one to a port of its reader's machine, with text commands in its body.
     Close(String),
@@ -91,7 +91,7 @@ impl AdminRequest {
     ///
     /// # Errors
     /// See [`AdminError`].
-    pub fn parse(line: &Bytes) -> Result<Self, AdminError<'_>> {
+    pub fn parse(line: &Bytes) -> Result<Self, AdminError> {
         let (verb, arguments) = words(line)?;
         let name = |word: &[u8]| line.slice_ref(word);
         let function = |word: &[u8]| word.eq_ignore_ascii_case(b"function");
@@ -109,51 +109,23 @@ impl AdminRequest {
             (b"requeue", [what, handle]) if what.eq_ignore_ascii_case(b"job") => {
                 Ok(Self::RequeueJob { handle: name(handle) })
             }
-            (b"cancel", [_, _, ..]) => Err(AdminError::Answer(AdminReply::UnknownCancel)),
+            (b"cancel", [_, _, ..]) => Err(AdminError::Answer(reply::UNKNOWN_CANCEL.to_vec())),
             (b"create", [what, word]) if function(what) => Ok(Self::CreateFunction { function: name(word) }),
             (b"drop", [what, word]) if function(what) => Ok(Self::DropFunction { function: name(word) }),
             (b"shutdown", []) => Ok(Self::Shutdown { graceful: false }),
             (b"shutdown", [how]) if how.eq_ignore_ascii_case(b"graceful") => Ok(Self::Shutdown { graceful: true }),
             (b"maxqueue", [word, sizes @ ..]) => Ok(Self::MaxQueue { function: name(word), limits: limits(sizes) }),
-            (b"create" | b"drop" | b"maxqueue", _) => Err(AdminError::Answer(AdminReply::WrongArguments { verb })),
+            (b"create" | b"drop" | b"maxqueue", _) => Err(AdminError::Answer(reply::wrong_arguments(verb))),
             _ if is_http(verb, &arguments) => {
                 Err(AdminError::Close(format!("HTTP instead of a text command: {:?}", line.slice_ref(verb))))
             }
-            _ => Err(AdminError::Answer(AdminReply::UnknownCommand { verb })),
+            _ => Err(AdminError::Answer(reply::unknown_command(verb))),
         }
-    }
-
-    /// Appends the command and CRLF: with CRLF every server reads the whole last word. Names must not contain blanks or
-    /// line feeds.
-    pub fn encode(&self, out: &mut BytesMut) {
-        let mut line = |words: &[&[u8]]| out.put_slice(&words.join(&b' '));
-        match self {
-            Self::Version => line(&[b"version"]),
-            Self::Pid => line(&[b"getpid"]),
-            Self::Verbosity => line(&[b"verbose"]),
-            Self::Status => line(&[b"status"]),
-            Self::PriorityStatus => line(&[b"prioritystatus"]),
-            Self::Workers => line(&[b"workers"]),
-            Self::ShowJobs => line(&[b"show", b"jobs"]),
-            Self::ShowUniqueJobs => line(&[b"show", b"unique", b"jobs"]),
-            Self::ShowDeadJobs => line(&[b"show", b"dead", b"jobs"]),
-            Self::RequeueJob { handle } => line(&[b"requeue", b"job", handle]),
-            Self::Shutdown { graceful: false } => line(&[b"shutdown"]),
-            Self::Shutdown { graceful: true } => line(&[b"shutdown", b"graceful"]),
-            Self::CancelJob { handle } => line(&[b"cancel", b"job", handle]),
-            Self::CreateFunction { function } => line(&[b"create", b"function", function]),
-            Self::DropFunction { function } => line(&[b"drop", b"function", function]),
-            Self::MaxQueue { function, limits } => {
-                let [high, normal, low] = [limits.high, limits.normal, limits.low].map(|jobs| jobs.to_string());
-                line(&[b"maxqueue", function, high.as_bytes(), normal.as_bytes(), low.as_bytes()]);
-            }
-        }
-        out.put_slice(b"\r\n");
     }
 }
 
 /// The verb and the words after it. The verb is empty when the line starts with a blank.
-fn words(line: &[u8]) -> Result<(&[u8], Vec<&[u8]>), AdminError<'_>> {
+fn words(line: &[u8]) -> Result<(&[u8], Vec<&[u8]>), AdminError> {
     let mut words = line.split(|byte| *byte == b' ');
     let verb = words.next().unwrap_or_default();
     let arguments: Vec<_> = words.filter(|word| !word.is_empty()).take(ADMIN_WORDS_MAX).collect();
@@ -169,13 +141,13 @@ fn is_http(verb: &[u8], arguments: &[&[u8]]) -> bool {
     has_version || matches!(verb, b"GET" | b"POST") || verb.contains(&b':')
 }
 
-fn show(arguments: &[&[u8]]) -> Result<AdminRequest, AdminError<'static>> {
+fn show(arguments: &[&[u8]]) -> Result<AdminRequest, AdminError> {
     let lower: Vec<_> = arguments.iter().map(|word| word.to_ascii_lowercase()).collect();
     match lower.iter().map(Vec::as_slice).collect::<Vec<_>>().as_slice() {
         [b"jobs"] => Ok(AdminRequest::ShowJobs),
         [b"unique", b"jobs"] => Ok(AdminRequest::ShowUniqueJobs),
         [b"dead", b"jobs"] => Ok(AdminRequest::ShowDeadJobs),
-        _ => Err(AdminError::Answer(AdminReply::UnknownShow)),
+        _ => Err(AdminError::Answer(reply::UNKNOWN_SHOW.to_vec())),
     }
 }
 
