@@ -129,7 +129,9 @@ impl<'a> Unit<'a> {
         let text = |value: Option<&'a RawValue>| value.map_or(Ok(Cow::Borrowed("")), json::text);
         let int = |value: Option<&RawValue>, default| value.map_or(Ok(default), json::int);
         let of = |value: Option<&'a RawValue>, fits: fn(&RawValue) -> bool| match value {
-            Some(value) if fits(value) && !json::is_too_deep(value.get(), outside) => Ok(Some(value.get())),
+            Some(value) if fits(value) && !json::is_too_deep(value.get(), outside, json::DEPTH_MAX) => {
+                Ok(Some(value.get()))
+            }
             Some(_) => Err(Unexpected),
             None => Ok(None),
         };
