@@ -96,8 +96,8 @@ fn read_twice(message: &Message) {
                     assert_eq!(again.kind, packet.kind);
                     assert_eq!(Request::parse(&again), Ok(request));
                 }
-                Err(error) => {
-                    rewritten(|out| error.reply().encode(out));
+                Err(refusal) => {
+                    rewritten(|out| refusal.encode(out));
                 }
             }
             if let Ok(response) = Response::parse(packet) {
@@ -112,17 +112,15 @@ fn read_twice(message: &Message) {
 
 /// A refused line is answered with one line, or not at all.
 fn refuse(error: &AdminError) {
-    let mut out = BytesMut::new();
-    if let Some(reply) = error.reply() {
-        reply.write(&mut out);
-        assert!(out.ends_with(b"\r\n"));
-        assert_eq!(out.iter().filter(|byte| **byte == b'\n').count(), 1);
+    if let AdminError::Answer(reply) = error {
+        assert!(reply.ends_with(b"\r\n"));
+        assert_eq!(reply.iter().filter(|byte| **byte == b'\n').count(), 1);
     }
 }
 
 /// Bytes that are accepted as a handle are exactly the handle of that number.
 fn handle(bytes: &[u8]) {
-    let prefix = HandlePrefix::of_host(b"");
+    let prefix = HandlePrefix::new(b"H:").expect("a valid prefix");
     if let Some(number) = prefix.parse(bytes) {
         let bytes = bytes.strip_suffix(b"\0").unwrap_or(bytes);
         assert_eq!(&*prefix.handle(number), bytes);

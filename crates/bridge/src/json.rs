@@ -20,7 +20,7 @@ pub struct Unexpected;
 /// The text's only value, without surrounding blanks.
 pub fn value(text: &[u8]) -> Option<&RawValue> {
     let text = std::str::from_utf8(text).ok()?;
-    if is_too_deep(text) {
+    if is_too_deep(text, 0, DEPTH_MAX) {
         return None;
     }
     serde_json::from_str(text).ok()
@@ -111,13 +111,19 @@ pub fn quote_ascii(text: &str, out: &mut Vec<u8>) {
 #[derive(Deserialize)]
 struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
 
-struct Members<F>(F);
+/// Visits the members of an object, in order. Where `null` is allowed, it has none.
+#[derive(Debug)]
+pub struct Members<F>(pub F);
 
 impl<'de, F: FnMut(&str, &'de RawValue) -> Result<(), Unexpected>> Visitor<'de> for Members<F> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("an object")
+    }
+
+    fn visit_unit<E>(self) -> Result<(), E> {
+        Ok(())
     }
 
     fn visit_map<M: MapAccess<'de>>(mut self, mut map: M) -> Result<(), M::Error> {
@@ -146,27 +152,42 @@ impl Formatter for Ascii {
     }
 }
 
-/// Whether brackets are nested deeper than [`DEPTH_MAX`]. For invalid JSON the answer is arbitrary.
-fn is_too_deep(text: &str) -> bool {
-    let (mut depth, mut quoted) = (0_usize, false);
-    let mut bytes = text.bytes();
-    while let Some(byte) = bytes.next() {
+/// Whether a value at depth `outside` is nested deeper than `depth_max`.
+#[must_use]
+pub fn is_too_deep(value: &str, outside: usize, depth_max: usize) -> bool {
+    // A level takes at least one byte.
+    if value.len() + outside <= depth_max {
+        return false;
+    }
+    let (mut depth, mut deepest) = (outside, outside);
+    let mut rest = value.as_bytes();
+    while let Some((byte, after)) = rest.split_first() {
+        rest = after;
         match byte {
-            b'"' => quoted = !quoted,
-            b'\\' if quoted => {
-                bytes.next();
-            }
-            b'[' | b'{' if !quoted => {
+            b'"' => rest = rest.get(string_end(rest)..).unwrap_or_default(),
+            b'[' | b'{' => {
                 depth += 1;
-                if depth > DEPTH_MAX {
-                    return true;
-                }
+                deepest = deepest.max(depth);
             }
-            b']' | b'}' if !quoted => depth = depth.saturating_sub(1),
+            b']' | b'}' => depth = depth.saturating_sub(1),
             _ => {}
         }
     }
-    false
+    deepest > depth_max
+}
+
+/// The end of a string, behind its closing quote. `rest` begins behind the opening quote.
+#[must_use]
+pub fn string_end(rest: &[u8]) -> usize {
+    let mut at = 0;
+    while let Some(found) = memchr::memchr2(b'"', b'\\', rest.get(at..).unwrap_or_default()) {
+        at += found;
+        match rest.get(at) {
+            Some(b'\\') => at += 2,
+            _ => return at + 1,
+        }
+    }
+    rest.len()
 }
 
 #[cfg(test)]

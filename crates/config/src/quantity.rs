@@ -22,42 +22,8 @@ pub struct Period {
 
 /// Why a text is not a size or a duration.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum QuantityError {
-    /// A number is missing.
-    #[error("`{text}` does not start with a whole number, expected {expected}")]
-    NoNumber {
-        /// The text, from the place where the number was expected.
-        text: String,
-        /// What was expected.
-        expected: &'static str,
-    },
-    /// A number without a unit.
-    #[error("`{text}` has no unit, expected {expected}")]
-    NoUnit {
-        /// The text.
-        text: String,
-        /// What was expected.
-        expected: &'static str,
-    },
-    /// An unknown unit.
-    #[error("unknown unit `{unit}` in `{text}`, expected {expected}")]
-    UnknownUnit {
-        /// The unit.
-        unit: String,
-        /// The text.
-        text: String,
-        /// What was expected.
-        expected: &'static str,
-    },
-    /// Above the maximum.
-    #[error("`{text}` is more than {most}")]
-    TooLarge {
-        /// The text.
-        text: String,
-        /// The maximum.
-        most: &'static str,
-    },
-}
+#[error("{0}")]
+pub struct QuantityError(String);
 
 /// The rules of sizes or of durations.
 struct Scale {
@@ -95,7 +61,8 @@ impl Scale {
             let digits = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
             let (number, after) = rest.split_at(digits);
             if number.is_empty() {
-                return Err(QuantityError::NoNumber { text: rest.to_owned(), expected: self.expected });
+                let expected = self.expected;
+                return Err(QuantityError(format!("`{rest}` does not start with a whole number, expected {expected}")));
             }
             let end = after.find(|c: char| c.is_ascii_digit()).unwrap_or(after.len());
             let (unit, next) = after.split_at(end);
@@ -117,19 +84,15 @@ impl Scale {
             None if unit.is_empty() => match self.bare {
                 Some(worth) => Ok(worth),
                 None if nothing => Ok(0),
-                None => Err(QuantityError::NoUnit { text: text.to_owned(), expected: self.expected }),
+                None => Err(QuantityError(format!("`{text}` has no unit, expected {}", self.expected))),
             },
-            None => Err(QuantityError::UnknownUnit {
-                unit: unit.to_owned(),
-                text: text.to_owned(),
-                expected: self.expected,
-            }),
+            None => Err(QuantityError(format!("unknown unit `{unit}` in `{text}`, expected {}", self.expected))),
         }
     }
 
     fn bounded(&self, value: Option<u64>, text: &str) -> Result<u64, QuantityError> {
         let fits = value.filter(|value| *value <= self.max);
-        fits.ok_or_else(|| QuantityError::TooLarge { text: text.to_owned(), most: self.most })
+        fits.ok_or_else(|| QuantityError(format!("`{text}` is more than {}", self.most)))
     }
 }
 

@@ -197,9 +197,13 @@ mod tests {
             let prefix = gearman.prefix_on(host.as_bytes());
             assert_eq!(String::from_utf8_lossy(&prefix), expected, "{template} {host}");
         }
-        for host in ["lap", "my lap", "a-name-that-is-longer-than-any-handle-has-room-for", ""] {
-            let ours = HandlePrefix::new(&Gearman::default().prefix_on(host.as_bytes()));
-            assert_eq!(ours.unwrap(), HandlePrefix::of_host(host.as_bytes()), "{host}: as gearmand");
+        let long = format!("H:{}:7", "n".repeat(40));
+        let table: [(&[u8], &str); 4] =
+            [(b"lap", "H:lap:7"), (b"", "H::7"), (b"my lap\n", "H:my-lap-:7"), (&[b'n'; 64], &long)];
+        for (host, handle) in table {
+            let prefix = Gearman::default().prefix(host).unwrap();
+            assert_eq!(prefix.handle(7).to_string(), *handle, "{}: as gearmand", host.escape_ascii());
+            assert_eq!(prefix.parse(handle.as_bytes()), Some(7));
         }
     }
 }

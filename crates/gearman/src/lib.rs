@@ -5,7 +5,7 @@
 //! bytes, never text.
 //!
 //! **Reading order.** [`wire`], the codec: [`wire::Frames`] cuts a stream into messages, [`wire::Request`] and
-//! [`wire::AdminRequest`] read them, [`wire::Response`] and [`wire::AdminReply`] write the answers. Then [`session`],
+//! [`wire::AdminRequest`] read them, [`wire::Response`] and [`wire::reply`] write the answers. Then [`session`],
 //! one connection: it turns requests into commands for the engine, and the engine's events into answers. [`config`],
 //! the section of the configuration: it makes the sessions.
 //!

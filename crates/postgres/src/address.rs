@@ -53,24 +53,19 @@ pub enum SslMode {
     VerifyFull,
 }
 
-/// Why an address cannot be used. The texts have no secrets.
+/// Why an address cannot be used. The text has no secrets.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-pub enum AddressError {
-    /// The address is malformed.
-    #[error("{0}")]
-    Url(String),
-    /// The password's file cannot be used.
-    #[error("{0}")]
-    Password(String),
-    /// The authorities' file cannot be used.
-    #[error("{0}")]
-    Ca(String),
-    /// The schema's name cannot be used.
-    #[error("{0}")]
-    Schema(String),
-    /// The lease is too short or too long.
-    #[error("{0}")]
-    Lease(String),
+#[error("{text}")]
+pub struct AddressError {
+    /// The key of `[postgres]` that is wrong.
+    pub key: &'static str,
+    text: String,
+}
+
+impl AddressError {
+    const fn of(key: &'static str, text: String) -> Self {
+        Self { key, text }
+    }
 }
 
 /// An address that was checked.
@@ -99,10 +94,10 @@ impl Address {
         let mut config: Config = self.url.parse().map_err(|error| url_error(&error))?;
         if config.get_password().is_some() {
             let what = "contains a password: put it into a file, and name that with postgres.password_file";
-            return Err(AddressError::Url(what.to_owned()));
+            return Err(AddressError::of("url", what.to_owned()));
         }
         if config.get_hosts().is_empty() {
-            return Err(AddressError::Url("names no host".to_owned()));
+            return Err(AddressError::of("url", "names no host".to_owned()));
         }
         self.check_schema()?;
         self.check_lease()?;
@@ -111,7 +106,7 @@ impl Address {
             config.password(password);
         }
         let tls = if self.wants_tls(&config) {
-            Some(tls::client_config(&self.ca_file).map_err(AddressError::Ca)?)
+            Some(tls::client_config(&self.ca_file).map_err(|why| AddressError::of("ca_file", why))?)
         } else {
             None
         };
@@ -134,14 +129,14 @@ impl Address {
             return Ok(());
         }
         let what = "must be 1 to 48 of a-z, 0-9 and _, without a digit at the start, and not begin with pg_";
-        Err(AddressError::Schema(what.to_owned()))
+        Err(AddressError::of("schema", what.to_owned()))
     }
 
     fn check_lease(&self) -> Result<(), AddressError> {
         if (Duration::from_millis(400)..=Duration::from_secs(600)).contains(&self.lease) {
             return Ok(());
         }
-        Err(AddressError::Lease("must be from 400ms to 10m".to_owned()))
+        Err(AddressError::of("lease", "must be from 400ms to 10m".to_owned()))
     }
 
     fn password(&self) -> Result<Option<String>, AddressError> {
@@ -149,7 +144,7 @@ impl Address {
         if file.as_os_str().is_empty() {
             return Ok(None);
         }
-        let failed = |why: &dyn fmt::Display| AddressError::Password(format!("{}: {why}", file.display()));
+        let failed = |why: &dyn fmt::Display| AddressError::of("password_file", format!("{}: {why}", file.display()));
         if std::fs::metadata(file).map_err(|why| failed(&why))?.len() > PASSWORD_BYTES_MAX {
             return Err(failed(&"is too large for a password"));
         }
@@ -182,7 +177,7 @@ impl Address {
 fn url_error(error: &tokio_postgres::Error) -> AddressError {
     use std::error::Error as _;
     let why = error.source().map_or_else(|| error.to_string(), ToString::to_string);
-    AddressError::Url(format!("is no address of a database: {why}"))
+    AddressError::of("url", format!("is no address of a database: {why}"))
 }
 
 fn host_name(host: &Host) -> String {

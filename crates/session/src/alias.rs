@@ -1,14 +1,14 @@
-//! Queue aliases for a protocol that cannot express some queues' own names: wraps any session and translates names.
+//! Queue aliases for a protocol that cannot express some queues' own names.
 //!
-//! The wrapped session is unaware of it. Its commands reach the engine under the queues' own names; events reach it
-//! under the protocol's names. A producer's body is not translated: the same protocol gets back what it sent.
+//! The speaker is unaware of them. Its commands reach the engine under the queues' own names; events reach it under the
+//! protocol's names. A producer's body is not translated: the same protocol gets back what it sent.
 
 use std::collections::HashMap;
 
-use bytes::{Bytes, BytesMut};
-use windlass_engine::{Event, Timestamp};
+use bytes::Bytes;
+use windlass_engine::Event;
 
-use crate::{Item, Outbox, Session};
+use crate::Item;
 
 /// The aliases of one protocol.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -17,13 +17,6 @@ pub struct Aliases {
     inward: HashMap<Bytes, Bytes>,
     /// From the queue's own name to the protocol's.
     outward: HashMap<Bytes, Bytes>,
-}
-
-/// A session with aliases.
-#[derive(Debug)]
-pub struct Aliased<S> {
-    inner: S,
-    aliases: std::sync::Arc<Aliases>,
 }
 
 impl Aliases {
@@ -43,86 +36,24 @@ impl Aliases {
         self.inward.is_empty()
     }
 
-    fn inward(&self, name: &mut Bytes) {
-        if let Some(ours) = self.inward.get(name) {
-            *name = ours.clone();
-        }
-    }
-
-    fn outward(&self, name: &mut Bytes) {
-        if let Some(theirs) = self.outward.get(name) {
-            *name = theirs.clone();
-        }
-    }
-}
-
-impl<S> Aliased<S> {
-    /// Wraps a session.
-    pub const fn new(inner: S, aliases: std::sync::Arc<Aliases>) -> Self {
-        Self { inner, aliases }
-    }
-
-    /// Runs the session and translates the names in its new commands.
-    fn run(&mut self, out: &mut Outbox, run: impl FnOnce(&mut S, &mut Outbox)) {
-        // Items from earlier calls are translated already.
-        let before = out.items.len();
-        run(&mut self.inner, out);
-        for item in out.items.iter_mut().skip(before) {
+    /// Translates the names in commands.
+    pub(crate) fn inward<'a>(&self, items: impl Iterator<Item = &'a mut Item>) {
+        for item in items {
             if let Item::Command(_, command) = item {
-                command.queue_names_mut(|name| self.aliases.inward(name));
+                command.queue_names_mut(|name| translate(&self.inward, name));
             }
         }
     }
+
+    /// Translates the names in an event.
+    pub(crate) fn outward(&self, event: &mut Event) {
+        event.queue_names_mut(|name| translate(&self.outward, name));
+    }
 }
 
-impl<S: Session> Session for Aliased<S> {
-    fn on_open(&mut self, now: Timestamp, out: &mut Outbox) {
-        self.run(out, |inner, out| inner.on_open(now, out));
-    }
-
-    fn on_bytes(&mut self, now: Timestamp, input: &mut BytesMut, out: &mut Outbox) {
-        self.run(out, |inner, out| inner.on_bytes(now, input, out));
-    }
-
-    fn on_event(&mut self, now: Timestamp, mut event: Event, out: &mut Outbox) {
-        event.queue_names_mut(|name| self.aliases.outward(name));
-        self.run(out, |inner, out| inner.on_event(now, event, out));
-    }
-
-    fn on_tick(&mut self, now: Timestamp, out: &mut Outbox) {
-        self.run(out, |inner, out| inner.on_tick(now, out));
-    }
-
-    fn next_deadline(&self) -> Option<Timestamp> {
-        self.inner.next_deadline()
-    }
-
-    fn needs_bytes(&self) -> usize {
-        self.inner.needs_bytes()
-    }
-
-    fn messages(&self) -> u64 {
-        self.inner.messages()
-    }
-
-    fn held_bytes(&self) -> usize {
-        self.inner.held_bytes()
-    }
-
-    fn reset_liveness(&mut self, now: Timestamp) {
-        self.inner.reset_liveness(now);
-    }
-
-    fn seal(&mut self, bytes: &[u8]) -> Option<BytesMut> {
-        self.inner.seal(bytes)
-    }
-
-    fn on_eof(&mut self, now: Timestamp, out: &mut Outbox) {
-        self.run(out, |inner, out| inner.on_eof(now, out));
-    }
-
-    fn on_shutdown(&mut self, now: Timestamp, out: &mut Outbox) {
-        self.run(out, |inner, out| inner.on_shutdown(now, out));
+fn translate(names: &HashMap<Bytes, Bytes>, name: &mut Bytes) {
+    if let Some(other) = names.get(name) {
+        *name = other.clone();
     }
 }
 
@@ -130,87 +61,81 @@ impl<S: Session> Session for Aliased<S> {
 mod tests {
     use std::sync::Arc;
 
+    use bytes::BytesMut;
     use windlass_engine::{
-        JobCommand, JobRef, NewJob, Protocol, Query, QueueCommand, QueueKind, Reply, ScheduleCommand, Tag,
+        ClientInfo, JobCommand, JobRef, NewJob, Notice, Protocol, Query, QueueCommand, QueueKind, Reply,
+        ScheduleCommand, Tag, Timestamp,
     };
 
     use super::*;
+    use crate::{Conversation, Outbox, Question, Read, Reason, Session, Speaker, Talk};
 
     /// Sends commands for each call, and writes the names of its events.
     #[derive(Debug)]
     struct Parrot;
 
-    /// A command about the queue that has an alias.
-    fn pause(out: &mut Outbox, at: Timestamp) {
-        out.command(Tag(at.0), QueueCommand::Pause { queue: "image-resize".into(), paused: true });
+    #[derive(Debug)]
+    struct Asked;
+
+    impl Question for Asked {
+        const WEIGHT_MAX: usize = 100;
     }
 
-    impl Session for Parrot {
-        fn on_open(&mut self, now: Timestamp, out: &mut Outbox) {
-            pause(out, now);
+    /// A command about the queue that has an alias.
+    fn pause(talk: &mut Talk<'_, Asked>) {
+        talk.send(QueueCommand::Pause { queue: "image-resize".into(), paused: true });
+    }
+
+    impl Speaker for Parrot {
+        const PROTOCOL: Protocol = Protocol::GEARMAN;
+
+        type Question = Asked;
+
+        fn open(&mut self, talk: &mut Talk<'_, Asked>) {
+            pause(talk);
         }
 
-        fn on_bytes(&mut self, _now: Timestamp, input: &mut BytesMut, out: &mut Outbox) {
+        fn read(&mut self, input: &mut BytesMut, talk: &mut Talk<'_, Asked>) -> Result<Read, Reason> {
+            if input.is_empty() {
+                return Ok(Read::Needs(0));
+            }
             let queue = input.split().freeze();
-            out.command(Tag(1), QueueCommand::Create { queue: queue.clone(), kind: QueueKind::Work });
-            out.command(
-                Tag(2),
-                JobCommand::Push(Box::new(NewJob::new(Protocol::GEARMAN, queue.clone(), Bytes::new()))),
-            );
+            talk.send(QueueCommand::Create { queue: queue.clone(), kind: QueueKind::Work });
+            talk.send(JobCommand::Push(Box::new(NewJob::new(Protocol::GEARMAN, queue.clone(), Bytes::new()))));
             let key = JobRef::key(queue, Protocol::GEARMAN, "k".into());
-            out.command(Tag(3), Query::Job(key));
+            talk.ask(Asked, Query::Job(key));
+            Ok(Read::Message)
         }
 
-        fn on_tick(&mut self, now: Timestamp, out: &mut Outbox) {
-            pause(out, now);
-        }
-
-        fn next_deadline(&self) -> Option<Timestamp> {
-            Some(Timestamp(2))
-        }
-
-        fn needs_bytes(&self) -> usize {
-            3
-        }
-
-        fn messages(&self) -> u64 {
-            4
-        }
-
-        fn held_bytes(&self) -> usize {
-            5
-        }
-
-        fn seal(&mut self, bytes: &[u8]) -> Option<BytesMut> {
-            Some([bytes, b" sealed"].concat().as_slice().into())
-        }
-
-        fn reset_liveness(&mut self, now: Timestamp) {
-            panic!("liveness reset at {}", now.0);
-        }
-
-        fn on_eof(&mut self, now: Timestamp, out: &mut Outbox) {
-            pause(out, now);
-        }
-
-        fn on_shutdown(&mut self, now: Timestamp, out: &mut Outbox) {
-            pause(out, now);
-        }
-
-        fn on_event(&mut self, _now: Timestamp, event: Event, out: &mut Outbox) {
-            if let Event::Reply(_, Reply::Looked { schedule: Some(schedule), .. }) = event {
-                out.bytes().extend_from_slice(&schedule.job.queue);
+        fn reply(&mut self, _: Asked, reply: Reply, talk: &mut Talk<'_, Asked>) {
+            if let Reply::Looked { schedule: Some(schedule), .. } = reply {
+                talk.bytes().extend_from_slice(&schedule.job.queue);
             }
         }
+
+        fn notice(&mut self, _: Notice, _: &mut Talk<'_, Asked>) {}
+
+        fn tick(&mut self, talk: &mut Talk<'_, Asked>) {
+            pause(talk);
+        }
+
+        fn on_eof(&mut self, talk: &mut Talk<'_, Asked>) {
+            pause(talk);
+        }
+
+        fn shutdown(&mut self, talk: &mut Talk<'_, Asked>) {
+            pause(talk);
+        }
     }
 
-    fn aliased() -> Aliased<Parrot> {
+    fn aliased() -> Conversation<Parrot> {
         let mut aliases = Aliases::default();
         assert!(aliases.insert("image-resize".into(), "image resize!".into()));
         assert!(aliases.insert("b".into(), "image-resize".into()));
         assert!(!aliases.insert("b".into(), "c".into()), "one name cannot stand for two queues");
         assert!(!aliases.insert("other".into(), "image resize!".into()), "one queue cannot have two names");
-        Aliased::new(Parrot, Arc::new(aliases))
+        assert!(!aliases.is_empty());
+        Conversation::new(Parrot, ClientInfo::default()).under(&Arc::new(aliases))
     }
 
     #[test]
@@ -229,36 +154,30 @@ mod tests {
     fn names(out: &mut Outbox) -> Vec<Bytes> {
         let mut names = Vec::new();
         for item in out.drain() {
-            let Item::Command(_, mut command) = item else { panic!("{item:?}") };
-            command.queue_names_mut(|name| names.push(name.clone()));
+            if let Item::Command(_, mut command) = item {
+                command.queue_names_mut(|name| names.push(name.clone()));
+            }
         }
         names
     }
 
     #[test]
-    fn every_call_reaches_the_session() {
+    fn the_commands_of_every_call_are_translated() {
         let mut session = aliased();
         let mut out = Outbox::default();
         session.on_open(Timestamp(6), &mut out);
         session.on_tick(Timestamp(7), &mut out);
-        session.on_eof(Timestamp(8), &mut out);
         session.on_shutdown(Timestamp(9), &mut out);
+        session.on_eof(Timestamp(8), &mut out);
         assert_eq!(names(&mut out), ["image resize!"; 4]);
-        assert_eq!((session.next_deadline(), session.needs_bytes()), (Some(Timestamp(2)), 3));
-        assert_eq!((session.messages(), session.held_bytes()), (4, 5));
-        assert_eq!(session.seal(b"theirs").as_deref(), Some(&b"theirs sealed"[..]));
     }
 
     #[test]
-    #[should_panic(expected = "liveness reset at 10")]
-    fn liveness_is_reset() {
-        aliased().reset_liveness(Timestamp(10));
-    }
-
-    #[test]
-    fn without_aliases_there_is_nothing_to_wrap() {
-        assert!(Aliases::default().is_empty());
-        assert!(!aliased().aliases.is_empty());
+    fn without_aliases_names_stay() {
+        let mut session = Conversation::new(Parrot, ClientInfo::default()).under(&Arc::default());
+        let mut out = Outbox::default();
+        session.on_open(Timestamp(6), &mut out);
+        assert_eq!(names(&mut out), ["image-resize"]);
     }
 
     #[test]
@@ -284,7 +203,13 @@ mod tests {
                 runs: None,
             };
             engine.apply(client, Tag::NONE, ScheduleCommand::Set(Box::new(schedule)), &mut context);
-            engine.apply(client, Tag(1), Query::Job(JobRef::Id(windlass_engine::JobId(1))), &mut context);
+            session.on_bytes(Timestamp(0), &mut "x".into(), &mut out);
+            let tag = out.drain().find_map(|item| match item {
+                Item::Command(tag, _) if tag.wants_answer() => Some(tag),
+                _ => None,
+            });
+            let query = Query::Job(JobRef::Id(windlass_engine::JobId(1)));
+            engine.apply(client, tag.expect("a question"), query, &mut context);
             for (_, event) in context.events.drain(..) {
                 session.on_event(Timestamp(0), event, &mut out);
             }

@@ -10,9 +10,12 @@
 #[cfg(test)]
 mod tests;
 
+use std::sync::Arc;
+
 use bytes::BytesMut;
 use windlass_engine::{ClientCommand, ClientInfo, Event, Notice, Reply, Timestamp};
 
+use crate::alias::Aliases;
 use crate::talk::{LARGE_BYTES, State};
 use crate::{Outbox, Read, Reason, Session, Speaker, Talk, Transport};
 
@@ -23,6 +26,8 @@ pub struct Conversation<S: Speaker> {
     state: State<S::Question>,
     /// Sent to the engine when the connection opens; empty afterwards.
     info: ClientInfo,
+    /// The protocol's aliases of queues, if there are any.
+    aliases: Option<Arc<Aliases>>,
 }
 
 impl<S: Speaker> Conversation<S> {
@@ -30,13 +35,22 @@ impl<S: Speaker> Conversation<S> {
     #[must_use]
     pub fn new(speaker: S, info: ClientInfo) -> Self {
         let info = ClientInfo { protocol: Some(S::PROTOCOL), ..info };
-        Self { speaker, state: State::default(), info }
+        Self { speaker, state: State::default(), info, aliases: None }
+    }
+
+    /// The same under aliases of queues.
+    #[must_use]
+    pub fn under(self, aliases: &Arc<Aliases>) -> Self {
+        let aliases = (!aliases.is_empty()).then(|| Arc::clone(aliases));
+        Self { aliases, ..self }
     }
 
     /// Lets the speaker act. Then ends the connection if the peer has closed its side and every message before that is
     /// answered or soon will be.
     fn run(&mut self, now: Timestamp, out: &mut Outbox, act: impl FnOnce(&mut S, &mut Talk<'_, S::Question>)) {
         let was_over = self.state.over;
+        // Items from earlier calls are translated already.
+        let before = out.items.len();
         let mut talk = Talk { now, out, state: &mut self.state };
         act(&mut self.speaker, &mut talk);
         if talk.state.eof && !talk.state.unread && !talk.must_wait() {
@@ -45,6 +59,9 @@ impl<S: Speaker> Conversation<S> {
         }
         if self.state.over && !was_over {
             self.speaker.ended();
+        }
+        if let Some(aliases) = &self.aliases {
+            aliases.inward(out.items.iter_mut().skip(before));
         }
     }
 }
@@ -96,7 +113,10 @@ impl<S: Speaker> Session for Conversation<S> {
         });
     }
 
-    fn on_event(&mut self, now: Timestamp, event: Event, out: &mut Outbox) {
+    fn on_event(&mut self, now: Timestamp, mut event: Event, out: &mut Outbox) {
+        if let Some(aliases) = &self.aliases {
+            aliases.outward(&mut event);
+        }
         self.run(now, out, |speaker, talk| match event {
             Event::Reply(tag, reply) if tag.wants_answer() => {
                 if let Some(question) = talk.state.pending.take(tag) {

@@ -30,85 +30,8 @@ pub enum Week {
 
 /// Why an expression is invalid, for its author.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-pub enum CronError {
-    /// More or fewer than five fields.
-    #[error("{found} fields, but minute, hour, day of month, month and day of week are needed")]
-    Fields {
-        /// The number of fields.
-        found: usize,
-    },
-    /// An unknown word with an `@`.
-    #[error("`{text}` is not @yearly, @monthly, @weekly, @daily or @hourly")]
-    Macro {
-        /// The word.
-        text: String,
-    },
-    /// Neither a number nor a name.
-    #[error("{field}: `{text}` is not understood")]
-    Value {
-        /// The field's name.
-        field: &'static str,
-        /// The text found there.
-        text: String,
-    },
-    /// A number outside the field's range.
-    #[error("{field}: {value} is not between {low} and {high}")]
-    Range {
-        /// The field's name.
-        field: &'static str,
-        /// The number found there.
-        value: u16,
-        /// The smallest allowed value.
-        low: u16,
-        /// The largest allowed value.
-        high: u16,
-    },
-    /// A range whose end is less than its start.
-    #[error("{field}: `{text}` runs backwards")]
-    Backwards {
-        /// The field's name.
-        field: &'static str,
-        /// The range.
-        text: String,
-    },
-    /// A sixth field that is not 0, where there may be one.
-    #[error("a job runs at the beginning of a minute: a sixth field, seconds, can only be 0")]
-    Seconds,
-    /// More than six fields, or fewer than five, where seconds may come first.
-    #[error(
-        "{found} fields, but minute, hour, day of month, month and day of week are needed, and seconds may stand before them"
-    )]
-    FieldsOrSeconds {
-        /// The number of fields.
-        found: usize,
-    },
-    /// `@every` without a valid duration.
-    #[error("`{text}` is not a duration such as 1h30m")]
-    Span {
-        /// The text after `@every`.
-        text: String,
-    },
-    /// A time zone that is missing from the time zone database.
-    #[error("unknown time zone `{text}`; expected a name such as Europe/Berlin")]
-    Zone {
-        /// The zone's name.
-        text: String,
-    },
-    /// The expression names one time zone, the configuration another.
-    #[error("two time zones, {one} and {other}")]
-    TwoZones {
-        /// The expression's zone.
-        one: &'static str,
-        /// The other zone.
-        other: &'static str,
-    },
-    /// A step of 0.
-    #[error("{field}: a step of 0")]
-    NoStep {
-        /// The field's name.
-        field: &'static str,
-    },
-}
+#[error("{0}")]
+pub struct CronError(String);
 
 /// Compiles five fields between blanks, or a word like `@daily`.
 ///
@@ -130,7 +53,7 @@ pub fn parse(text: &[u8]) -> Result<Cron, CronError> {
     let fields = fields(text);
     match fields.as_slice().try_into() {
         Ok(fields) => compile(fields, Week::FromSunday),
-        Err(_) => Err(CronError::Fields { found: fields.len() }),
+        Err(_) => Err(wrong_number(&fields)),
     }
 }
 
@@ -158,6 +81,11 @@ fn fields(text: &[u8]) -> Vec<&[u8]> {
     text.split(u8::is_ascii_whitespace).filter(|field| !field.is_empty()).collect()
 }
 
+fn wrong_number(fields: &[&[u8]]) -> CronError {
+    let found = fields.len();
+    CronError(format!("{found} fields, but minute, hour, day of month, month and day of week are needed"))
+}
+
 fn of_word(word: &[u8]) -> Result<Cron, CronError> {
     let text: &[u8] = match word.to_ascii_lowercase().as_slice() {
         b"@yearly" | b"@annually" => b"0 0 1 1 *",
@@ -165,7 +93,10 @@ fn of_word(word: &[u8]) -> Result<Cron, CronError> {
         b"@weekly" => b"0 0 * * 0",
         b"@daily" | b"@midnight" => b"0 0 * * *",
         b"@hourly" => b"0 * * * *",
-        _ => return Err(CronError::Macro { text: shown(word) }),
+        _ => {
+            let text = format!("`{}` is not @yearly, @monthly, @weekly, @daily or @hourly", shown(word));
+            return Err(CronError(text));
+        }
     };
     parse(text)
 }
@@ -253,7 +184,7 @@ impl Field {
         // Saturday to Sunday, where Sunday is both the first and the last day.
         let to = if to == 0 && from > 0 && self.high == 7 { 7 } else { to };
         if from > to || from < self.low {
-            return Err(CronError::Backwards { field: self.name, text: shown(text) });
+            return Err(self.backwards(text));
         }
         Ok(from..=to)
     }
@@ -264,13 +195,12 @@ impl Field {
             return Ok(self.named_from + index);
         }
         let value = self.number(text)?;
-        let (field, low, high) = (self.name, self.low, self.high);
-        if (low..=high).contains(&value) { Ok(value) } else { Err(CronError::Range { field, value, low, high }) }
+        self.within(value, self.low..=self.high)
     }
 
     fn step(&self, text: &[u8]) -> Result<usize, CronError> {
         match self.number(text)? {
-            0 => Err(CronError::NoStep { field: self.name }),
+            0 => Err(CronError(format!("{}: a step of 0", self.name))),
             step => Ok(step.into()),
         }
     }
@@ -278,7 +208,19 @@ impl Field {
     fn number(&self, text: &[u8]) -> Result<u16, CronError> {
         let digits = !text.is_empty() && text.iter().all(u8::is_ascii_digit);
         let number = std::str::from_utf8(text).ok().filter(|_| digits).and_then(|text| text.parse().ok());
-        number.ok_or_else(|| CronError::Value { field: self.name, text: shown(text) })
+        number.ok_or_else(|| CronError(format!("{}: `{}` is not understood", self.name, shown(text))))
+    }
+
+    fn within(&self, value: u16, range: RangeInclusive<u16>) -> Result<u16, CronError> {
+        if range.contains(&value) {
+            return Ok(value);
+        }
+        let (low, high) = range.into_inner();
+        Err(CronError(format!("{}: {value} is not between {low} and {high}", self.name)))
+    }
+
+    fn backwards(&self, range: &[u8]) -> CronError {
+        CronError(format!("{}: `{}` runs backwards", self.name, shown(range)))
     }
 }
 
@@ -305,10 +247,7 @@ impl Weekdays {
     fn nth(&self, field: &Field, item: &[u8]) -> Result<Option<u64>, CronError> {
         const LAST: u16 = 5;
         let (day, nth) = match (split_at(item, b'#'), item) {
-            (Some((day, nth)), _) => match field.number(nth)? {
-                nth @ 1..=5 => (day, nth - 1),
-                value => return Err(CronError::Range { field: field.name, value, low: 1, high: 5 }),
-            },
+            (Some((day, nth)), _) => (day, field.within(field.number(nth)?, 1..=5)? - 1),
             (None, [b'L' | b'l', day @ ..]) => (day, LAST),
             (None, _) => return Ok(None),
         };

@@ -17,8 +17,8 @@
 //! Every protocol's session is a [`Conversation`], which owns what all connections have in common. A protocol is a
 //! [`Speaker`].
 //!
-//! The crate also holds code that several protocols share: [`cron`]; [`jid`], names for jobs without one; [`alias`], a
-//! session that translates queue names.
+//! The crate also holds code that several protocols share: [`cron`]; [`jid`], names for jobs without one; [`alias`], their
+//! names of queues.
 
 pub mod alias;
 mod conversation;

@@ -16,8 +16,8 @@ use windlass_engine::{
     Clash, ClientId, ClientInfo, Limits, NewJob, NewSchedule, Patterns, QueueKind, QueueRow, Rights, Stats, Timestamp,
 };
 
-use crate::alias::{Aliased, Aliases};
-use crate::{Closer, Listen, Session};
+use crate::alias::Aliases;
+use crate::{Closer, Conversation, Listen, Session, Speaker};
 
 /// One protocol with its configuration.
 pub trait Protocol: Send + Sync + fmt::Debug {
@@ -313,14 +313,10 @@ impl Endpoint {
 }
 
 impl Daemon {
-    /// The session, under the protocol's aliases of queues if there are any.
+    /// The session, under the protocol's aliases of queues.
     #[must_use]
-    pub fn under_aliases<S: Session + 'static>(&self, session: S) -> Box<dyn Session> {
-        if self.aliases.is_empty() {
-            Box::new(session)
-        } else {
-            Box::new(Aliased::new(session, Arc::clone(&self.aliases)))
-        }
+    pub fn under_aliases<S: Speaker + 'static>(&self, session: Conversation<S>) -> Box<dyn Session> {
+        Box::new(session.under(&self.aliases))
     }
 }
 

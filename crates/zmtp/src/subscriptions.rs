@@ -83,18 +83,6 @@ impl Subscriptions {
             text = text.get(..common).unwrap_or_default();
         }
     }
-
-    /// The number of different topics.
-    #[must_use]
-    pub fn len(&self) -> usize {
-        self.topics.len()
-    }
-
-    /// Whether there are no topics.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.topics.is_empty()
-    }
 }
 
 #[cfg(test)]
@@ -131,14 +119,14 @@ mod tests {
     #[test]
     fn subscriptions_to_a_topic_are_counted() {
         let mut subscriptions = of(&["a", "a", "b"]);
-        assert_eq!(subscriptions.len(), 2);
+        assert_eq!(subscriptions.topics.len(), 2);
         subscriptions.cancel(b"a");
         assert!(subscriptions.wants(b"a"));
         subscriptions.cancel(b"a");
         subscriptions.cancel(b"a");
         assert!(!subscriptions.wants(b"a"));
         subscriptions.cancel(b"b");
-        assert!(subscriptions.is_empty() && subscriptions.bytes == 0);
+        assert!(subscriptions.topics.is_empty() && subscriptions.bytes == 0);
     }
 
     #[test]

@@ -26,23 +26,13 @@ pub(super) fn remote(postgres: &Postgres, cluster: &Cluster) -> Option<Arc<dyn R
 /// [`Error::Senseless`], with the key.
 #[cfg(feature = "postgres")]
 pub(super) fn check(postgres: &Postgres, cluster: &Cluster) -> Result<(), Error> {
-    use windlass_postgres::AddressError;
     if postgres.url.is_empty() && cluster.is_on() {
         return windlass_config::senseless("cluster.listen", "needs a database: set postgres.url");
     }
     if postgres.url.is_empty() {
         return Ok(());
     }
-    database(postgres, cluster).check().or_else(|why| {
-        let key = match why {
-            AddressError::Url(_) => "postgres.url",
-            AddressError::Password(_) => "postgres.password_file",
-            AddressError::Ca(_) => "postgres.ca_file",
-            AddressError::Schema(_) => "postgres.schema",
-            AddressError::Lease(_) => "postgres.lease",
-        };
-        windlass_config::senseless(key, why)
-    })
+    database(postgres, cluster).check().or_else(|why| windlass_config::senseless(format!("postgres.{}", why.key), why))
 }
 
 /// This program has no part that could use the section.

@@ -5,33 +5,16 @@
 
 use bytes::Bytes;
 use windlass_engine::{NewJob, NewSchedule, Recurrence};
-use windlass_session::cron::{CronError, croniter};
+use windlass_session::cron::croniter;
 
 use crate::wire::{self, Fault, Plan, Runs, When};
-
-/// Why a message schedules nothing. Only the log shows it: eMQP has no error reply.
-#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-pub(super) enum Unscheduled {
-    /// The job or the time is missing or invalid.
-    #[error(transparent)]
-    Plan(#[from] Fault),
-    /// The cron expression is invalid.
-    #[error("invalid cron expression: {0}")]
-    Cron(#[from] CronError),
-    /// The cron expression names a day that never comes.
-    #[error("the cron expression never comes due: {when}")]
-    NeverDue {
-        /// The parsed expression.
-        when: windlass_engine::Cron,
-    },
-}
 
 /// The schedule for a message. `template` is the job of each run. `None` for `run_count:0`, which removes the job's
 /// schedule.
 ///
 /// # Errors
-/// See [`Unscheduled`]. An earlier schedule of the job remains.
-pub(super) fn new_schedule(plan: &Plan<'_>, template: NewJob) -> Result<Option<NewSchedule>, Unscheduled> {
+/// The job or the time is missing or invalid. An earlier schedule of the job remains.
+pub(super) fn new_schedule(plan: &Plan<'_>, template: NewJob) -> Result<Option<NewSchedule>, Fault> {
     let key = schedule_key(plan)?;
     let recurrence = recurrence(plan.when()?)?;
     let runs = match plan.headers.run_count() {
@@ -57,12 +40,15 @@ pub(super) fn schedule_key(plan: &Plan<'_>) -> Result<Bytes, Fault> {
     wire::identity(plan.job).map(|identity| Bytes::copy_from_slice(&identity.0))
 }
 
-fn recurrence(when: When<'_>) -> Result<Recurrence, Unscheduled> {
+fn recurrence(when: When<'_>) -> Result<Recurrence, Fault> {
     match when {
         When::Every { secs } => Ok(Recurrence::Every { interval_ms: secs.max(1).saturating_mul(1_000) }),
         When::Cron(text) => {
-            let when = croniter::parse(text)?;
-            if when.can_match() { Ok(Recurrence::Cron(when)) } else { Err(Unscheduled::NeverDue { when }) }
+            let when = croniter::parse(text).map_err(|error| Fault(format!("invalid cron expression: {error}")))?;
+            if !when.can_match() {
+                return Err(Fault(format!("the cron expression never comes due: {when}")));
+            }
+            Ok(Recurrence::Cron(when))
         }
     }
 }
@@ -159,7 +145,10 @@ mod tests {
         let other = Plan { job: br#"["run", {"callable": "report", "path": "other"}]"#, ..one };
         assert_ne!(key(&one), key(&other));
         let none = Plan { job: b"{}", ..one };
-        assert_eq!(schedule_key(&none), Err(Fault::NotAJob));
-        assert_eq!(new_schedule(&none, template()), Err(Unscheduled::Plan(Fault::NotAJob)));
+        assert_eq!(schedule_key(&none), Err("the body is not a list with a job in its second place".into()));
+        assert_eq!(
+            new_schedule(&none, template()),
+            Err("the body is not a list with a job in its second place".into())
+        );
     }
 }

@@ -29,8 +29,11 @@ pub fn queues(frame: &[u8]) -> Result<Vec<Queue>, Fault> {
         return Ok(vec![Queue { weight: 10, name: b"default".to_vec() }]);
     }
     let mut queues = Vec::new();
-    let is_full = read(&mut from, &mut queues).map_err(|Unexpected| Fault::Queues { at: from.at() })?;
-    if is_full { Err(Fault::TooManyQueues { max: QUEUES_MAX }) } else { Ok(queues) }
+    let is_full = read(&mut from, &mut queues).map_err(|Unexpected| {
+        let at = from.at();
+        Fault(format!("the queues are not a list of [weight, \"name\"], from byte {at}"))
+    })?;
+    if is_full { Err(Fault(format!("more than {QUEUES_MAX} queues"))) } else { Ok(queues) }
 }
 
 /// Returns whether there are too many queues; then the rest is not parsed.
@@ -121,10 +124,11 @@ mod tests {
             ("[[1,null]]", 4),
         ];
         for (frame, at) in table {
-            assert_eq!(queues(frame.as_bytes()), Err(Fault::Queues { at }), "{frame}");
+            let fault = format!("the queues are not a list of [weight, \"name\"], from byte {at}");
+            assert_eq!(queues(frame.as_bytes()), Err(Fault(fault)), "{frame}");
         }
         let many = |count: usize| format!("[{}[1,'q']]", "[1,'q'],".repeat(count - 1));
         assert_eq!(queues(many(QUEUES_MAX).as_bytes()).map(|queues| queues.len()), Ok(QUEUES_MAX));
-        assert_eq!(queues(many(QUEUES_MAX + 1).as_bytes()), Err(Fault::TooManyQueues { max: QUEUES_MAX }));
+        assert_eq!(queues(many(QUEUES_MAX + 1).as_bytes()), Err(Fault(format!("more than {QUEUES_MAX} queues"))));
     }
 }

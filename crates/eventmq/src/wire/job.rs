@@ -13,6 +13,9 @@ pub const JOB_BYTES_MAX: usize = 8 << 20;
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct Identity(pub [u8; 20]);
 
+/// The body is JSON, but not `["run", {…}]`.
+const NOT_A_JOB: &str = "the body is not a list with a job in its second place";
+
 /// The identity of the job in a body, the same as the released scheduler's. A missing key counts as `null` (the
 /// released scheduler fails then).
 ///
@@ -23,10 +26,11 @@ pub fn identity(body: &[u8]) -> Result<Identity, Fault> {
     const KEYS: [&str; 6] = ["args", "callable", "class_args", "class_kwargs", "kwargs", "path"];
 
     if body.len() > JOB_BYTES_MAX {
-        return Err(Fault::JobTooLong { max: JOB_BYTES_MAX, given: body.len() });
+        let given = body.len();
+        return Err(Fault(format!("a scheduled job has {given} bytes: the limit is {JOB_BYTES_MAX}")));
     }
-    let Value::List(call) = Value::read(body)? else { return Err(Fault::NotAJob) };
-    let Some(Value::Map(mut job)) = call.into_iter().nth(1) else { return Err(Fault::NotAJob) };
+    let Value::List(call) = Value::read(body)? else { return Err(NOT_A_JOB.into()) };
+    let Some(Value::Map(mut job)) = call.into_iter().nth(1) else { return Err(NOT_A_JOB.into()) };
     let named = KEYS.map(|key| (key.as_bytes().to_vec(), job.remove(key.as_bytes()).unwrap_or(Value::NULL)));
     let mut text = Vec::new();
     Value::Map(named.into()).write(&mut text);
@@ -85,11 +89,17 @@ mod tests {
     #[test]
     fn bodies_without_a_job() {
         for body in ["{}", "[]", "[\"run\"]", "[{}]", "[\"run\",[]]", "1"] {
-            assert_eq!(identity(body.as_bytes()), Err(Fault::NotAJob), "{body}");
+            assert_eq!(identity(body.as_bytes()), Err(NOT_A_JOB.into()), "{body}");
         }
-        assert_eq!(identity(b"[\"run\",{}"), Err(Fault::Json { at: 9, depth_max: Value::DEPTH_MAX }));
+        assert_eq!(
+            identity(b"[\"run\",{}"),
+            Err("the body is not JSON, or nested deeper than 128, from byte 9".into())
+        );
         let long = vec![b' '; JOB_BYTES_MAX + 1];
-        assert_eq!(identity(&long), Err(Fault::JobTooLong { max: JOB_BYTES_MAX, given: JOB_BYTES_MAX + 1 }));
+        assert_eq!(
+            identity(&long),
+            Err(Fault(format!("a scheduled job has {} bytes: the limit is {JOB_BYTES_MAX}", JOB_BYTES_MAX + 1)))
+        );
     }
 
     #[test]

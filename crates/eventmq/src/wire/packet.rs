@@ -174,10 +174,10 @@ impl<'a> Packet<'a> {
         let (Some(delimiter), Some(_version), Some(name), Some(id)) =
             (parts.next(), parts.next(), parts.next(), parts.next())
         else {
-            return Err(Fault::NoCommand { given });
+            return Err(Fault(format!("{given} frames: a message has at least 4")));
         };
         if !delimiter.is_empty() {
-            return Err(Fault::NoDelimiter);
+            return Err("the first frame is not empty: this is not eMQP".into());
         }
         let mut frames = [&b""[..]; FRAMES_MAX - HEAD];
         frames.iter_mut().zip(parts).for_each(|(frame, part)| *frame = part);
@@ -200,12 +200,16 @@ impl<'a> Command<'a> {
         let text = std::str::from_utf8(name).unwrap_or_default();
         let is_short = |(command, least): &(&str, usize)| *command == text && given < *least;
         Ok(match (text, FRAMES_MIN.into_iter().find(is_short)) {
-            (SCHEDULE, Some(_)) if given == 7 => return Err(Fault::NoInterval { given }),
+            (SCHEDULE, Some(_)) if given == 7 => {
+                return Err(Fault(format!("SCHEDULE has {given} frames: the interval is missing")));
+            }
             // The specification's form. It lacks the interval, which does not matter here.
             (UNSCHEDULE, Some(_)) if given == 7 => {
                 Self::Unschedule(Plan { interval: b"-1", job: c, cron: b"", ..plan })
             }
-            (_, Some((command, required))) => return Err(Fault::Short { command, required, given }),
+            (_, Some((command, required))) => {
+                return Err(Fault(format!("{command} has {given} frames: at least {required} are needed")));
+            }
             (INFORM, _) => Self::Inform { queues: a, kind: PeerKind::read(b) },
             (ACK, _) => Self::Ack { of: a },
             (HEARTBEAT, _) => Self::Heartbeat { time: a },
@@ -278,10 +282,12 @@ impl<'a> Plan<'a> {
     /// # Errors
     /// The interval is not an integer, or negative without a cron expression.
     pub fn when(&self) -> Result<When<'a>, Fault> {
-        let secs = number(self.interval).ok_or(Fault::Interval)?;
+        let secs = number(self.interval).ok_or("the interval is not a whole number of seconds")?;
         match u64::try_from(secs) {
             Ok(secs) => Ok(When::Every { secs }),
-            Err(_) if self.cron.trim_ascii().is_empty() => Err(Fault::NoCron),
+            Err(_) if self.cron.trim_ascii().is_empty() => {
+                Err("an interval below 0 stands for a cron expression, and there is none".into())
+            }
             Err(_) => Ok(When::Cron(self.cron.trim_ascii())),
         }
     }
@@ -375,22 +381,23 @@ mod tests {
 
     #[test]
     fn messages_with_missing_frames() {
-        let short = |command, required, given| Fault::Short { command, required, given };
+        let short = |command, required, given| format!("{command} has {given} frames: at least {required} are needed");
+        let no_command = |given| format!("{given} frames: a message has at least 4");
         let table = [
-            ("-", Fault::NoCommand { given: 1 }),
-            ("- eMQP/1.0 READY", Fault::NoCommand { given: 3 }),
-            ("x eMQP/1.0 READY m", Fault::NoDelimiter),
+            ("-", no_command(1)),
+            ("- eMQP/1.0 READY", no_command(3)),
+            ("x eMQP/1.0 READY m", "the first frame is not empty: this is not eMQP".to_owned()),
             ("- eMQP/1.0 INFORM m -", short("INFORM", 6, 5)),
             ("- eMQP/1.0 ACK m", short("ACK", 5, 4)),
             ("- eMQP/1.0 REQUEST m q -", short("REQUEST", 7, 6)),
             ("- eMQP/1.0 REPLY m", short("REPLY", 5, 4)),
             ("- eMQP/1.0 SCHEDULE m q -", short("SCHEDULE", 8, 6)),
-            ("- eMQP/1.0 SCHEDULE m q - [job]", Fault::NoInterval { given: 7 }),
+            ("- eMQP/1.0 SCHEDULE m q - [job]", "SCHEDULE has 7 frames: the interval is missing".to_owned()),
             ("- eMQP/1.0 UNSCHEDULE m q -", short("UNSCHEDULE", 8, 6)),
             ("- eMQP/1.0 PUBLISH m t", short("PUBLISH", 6, 5)),
         ];
         for (text, fault) in table {
-            assert_eq!(Packet::decode(&message(text)), Err(fault), "{text}");
+            assert_eq!(Packet::decode(&message(text)), Err(Fault(fault)), "{text}");
         }
     }
 
@@ -408,15 +415,17 @@ mod tests {
     #[test]
     fn times_of_schedules() {
         type Case = (&'static [u8], &'static [u8], Result<When<'static>, Fault>);
+        let no_cron = || Err("an interval below 0 stands for a cron expression, and there is none".into());
+        let no_interval = || Err("the interval is not a whole number of seconds".into());
         let table: [Case; 9] = [
             (b"60", b"", Ok(When::Every { secs: 60 })),
             (b" 0 ", b"* * * * *", Ok(When::Every { secs: 0 })),
             (b"-1", b" */5 * * * * ", Ok(When::Cron(b"*/5 * * * *"))),
             (b"-7", b"@daily", Ok(When::Cron(b"@daily"))),
-            (b"-1", b" ", Err(Fault::NoCron)),
-            (b"", b"* * * * *", Err(Fault::Interval)),
-            (b"1.5", b"", Err(Fault::Interval)),
-            (b"soon", b"", Err(Fault::Interval)),
+            (b"-1", b" ", no_cron()),
+            (b"", b"* * * * *", no_interval()),
+            (b"1.5", b"", no_interval()),
+            (b"soon", b"", no_interval()),
             (b"99999999999999999999", b"", Ok(When::Every { secs: i64::MAX as u64 })),
         ];
         for (interval, cron, expected) in table {

@@ -30,7 +30,10 @@ impl<'a> Value<'a> {
         let value = Self::read_at(&mut from, Self::DEPTH_MAX);
         match (value, from.peek()) {
             (Ok(value), None) => Ok(value),
-            _ => Err(Fault::Json { at: from.at(), depth_max: Self::DEPTH_MAX }),
+            _ => {
+                let (at, depth_max) = (from.at(), Self::DEPTH_MAX);
+                Err(Fault(format!("the body is not JSON, or nested deeper than {depth_max}, from byte {at}")))
+            }
         }
     }
 

@@ -9,7 +9,7 @@ use windlass_engine::{Holder, JobState, Lease, NewJob, OnExpiry, Past, Timestamp
 
 use super::push::{Pushed, failures, new_job};
 use super::{Settings, readable};
-use crate::wire::{TimeError, Unit, UnitError, json, parse_time};
+use crate::wire::{Unit, json, parse_time};
 
 /// A job's state on the other server, with the time that belongs to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,25 +26,6 @@ pub enum Standing {
     Reserved(Timestamp),
 }
 
-/// Why a job cannot be adopted.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Unfit {
-    /// PUSH would reject the job.
-    #[error("{0}")]
-    Unit(#[from] UnitError),
-    /// The job is longer than a line may be.
-    #[error("a job of {bytes} bytes, faktory.line_bytes_max is {limit}")]
-    TooLarge {
-        /// Bytes of the job.
-        bytes: usize,
-        /// Bytes a line may have.
-        limit: usize,
-    },
-    /// The text is not a reservation with a job in it.
-    #[error("not a reservation")]
-    Reservation,
-}
-
 impl Settings {
     /// Converts a stored job: the same as PUSH, plus its history. `now` and all times derived from it are wall-clock
     /// times. The job keeps its times and its failures. Its unique lock and its expiry count from the time it was
@@ -53,16 +34,16 @@ impl Settings {
     /// # Errors
     ///
     /// PUSH would reject the job.
-    pub fn adopt(&self, now: Timestamp, text: &[u8], standing: Standing) -> Result<NewJob, Unfit> {
+    pub fn adopt(&self, now: Timestamp, text: &[u8], standing: Standing) -> Result<NewJob, String> {
         let limit = self.section.line_bytes_max.bytes();
         if text.len() > limit {
-            return Err(Unfit::TooLarge { bytes: text.len(), limit });
+            return Err(format!("a job of {} bytes, faktory.line_bytes_max is {limit}", text.len()));
         }
         let whole = Bytes::copy_from_slice(text);
         let text = readable(&whole);
         match standing {
             Standing::Reserved(until) => {
-                let Reservation { job, wid, since } = Reservation::parse(&text).ok_or(Unfit::Reservation)?;
+                let Reservation { job, wid, since } = Reservation::parse(&text).ok_or("not a reservation")?;
                 let holder = Holder::Named(wid.into());
                 let lease = Lease::new(holder, Token(0), since.unwrap_or(now), until, OnExpiry::Fail);
                 self.moved(now, &whole, job, Some(JobState::Leased(Box::new(lease))), None)
@@ -81,7 +62,7 @@ impl Settings {
         text: &str,
         state: Option<JobState>,
         not_before: Option<Timestamp>,
-    ) -> Result<NewJob, Unfit> {
+    ) -> Result<NewJob, String> {
         let unit = Unit::parse(text)?;
         let enqueued_at = enqueued_at(text);
         let since = enqueued_at.or_else(|| time(&unit.created_at)).unwrap_or(now);
@@ -113,8 +94,7 @@ fn enqueued_at(text: &str) -> Option<Timestamp> {
 }
 
 fn time(text: &str) -> Option<Timestamp> {
-    let parsed: Result<u64, TimeError> = parse_time(text);
-    parsed.ok().map(Timestamp)
+    parse_time(text).ok().map(Timestamp)
 }
 
 #[cfg(test)]
@@ -129,7 +109,7 @@ mod tests {
     const NOW: Timestamp = Timestamp(1_795_300_000_000);
     const QUEUED: &str = r#"{"retry":3,"failure":{"failed_at":"2026-11-21T03:00:00Z","next_at":"2026-11-21T03:00:20Z","message":"no","errtype":"E","retry_count":1,"remaining":2},"custom":{"n":12345678901234567890},"jid":"jid00000001","queue":"q","jobtype":"T","created_at":"2026-11-21T03:59:09.366883261Z","enqueued_at":"2026-11-21T03:59:09.367045193Z","args":[1.0,"<"]}"#;
 
-    fn adopt(text: &str, standing: Standing) -> Result<NewJob, Unfit> {
+    fn adopt(text: &str, standing: Standing) -> Result<NewJob, String> {
         Settings::new(Faktory::default(), NOW).adopt(NOW, text.as_bytes(), standing)
     }
 
@@ -161,7 +141,7 @@ mod tests {
         assert_eq!(job.name.as_deref(), Some(&b"jid00000001"[..]));
         assert_eq!(job.past.unwrap().state, Some(JobState::Leased(Box::new(lease))));
         for text in ["", "{}", QUEUED, "[]"] {
-            assert_eq!(adopt(text, Standing::Reserved(at)), Err(Unfit::Reservation), "{text}");
+            assert_eq!(adopt(text, Standing::Reserved(at)), Err("not a reservation".to_owned()), "{text}");
         }
     }
 

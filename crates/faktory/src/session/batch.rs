@@ -11,9 +11,7 @@ use windlass_engine::{BatchCommand, BatchView, CallbackState, NewBatch, NewJob, 
 use super::ask::Ask;
 use super::push::{Pushed, new_job};
 use super::{FaktorySpeaker, Talk, readable};
-use crate::wire::{
-    self, BatchText, Unit, UnitError, batch_name, callback_custom, echo, reply, time_text, time_text_ns,
-};
+use crate::wire::{self, BatchText, Unit, batch_name, callback_custom, echo, reply, time_text, time_text_ns};
 
 impl FaktorySpeaker {
     pub(super) fn batch(&mut self, verb: &Bytes, rest: &Bytes, talk: &mut Talk<'_>) {
@@ -39,7 +37,7 @@ impl FaktorySpeaker {
         }
     }
 
-    fn new_batch(&mut self, at: Pushed, line: &Bytes) -> Result<Box<NewBatch>, UnitError> {
+    fn new_batch(&mut self, at: Pushed, line: &Bytes) -> Result<Box<NewBatch>, String> {
         let text = readable(line);
         let wire::NewBatch { parent_bid, description, success, complete } = wire::NewBatch::parse(&text)?;
         let bid = self.next_bid();
@@ -63,7 +61,7 @@ impl FaktorySpeaker {
         line: &Bytes,
         unit: &Unit<'_>,
         (bid, role): (&str, &str),
-    ) -> Result<Box<NewJob>, UnitError> {
+    ) -> Result<Box<NewJob>, String> {
         let custom = callback_custom(unit.custom, bid, role);
         let jid = if unit.jid.is_empty() { self.callback_jid(bid, role).into() } else { unit.jid.clone() };
         let unit = Unit { custom: Some(&custom), jid, ..unit.clone() };

@@ -36,7 +36,7 @@ use bytes::{Bytes, BytesMut};
 use windlass_engine::{ClientInfo, Cursor, JobId, JobRef, Notice, Protocol, Refusal, Reply, TakeCommand, Timestamp};
 use windlass_session::{Conversation, Read, Reason, Speaker};
 
-pub use adopt::{Standing, Unfit};
+pub use adopt::Standing;
 pub use pages::pages;
 pub use settings::{FAKTORY_VERSION, Settings, Shared};
 

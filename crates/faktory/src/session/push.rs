@@ -10,7 +10,7 @@ use windlass_engine::{
 
 use super::ask::Ask;
 use super::{FaktorySpeaker, Settings, Talk, readable};
-use crate::wire::{Expires, Text, Unit, UnitError, Wishes, canonical, json, reply, time_text};
+use crate::wire::{Expires, Text, Unit, Wishes, canonical, json, reply, time_text};
 
 /// Bytes of the hash that identifies a unique job: enough to rule out collisions.
 const KEY_BYTES: usize = 16;
@@ -56,7 +56,7 @@ impl Pushed {
 }
 
 /// The job of a work unit. `line` contains the unit.
-pub(super) fn new_job(settings: &Settings, at: Pushed, line: &Bytes, unit: &Unit<'_>) -> Result<NewJob, UnitError> {
+pub(super) fn new_job(settings: &Settings, at: Pushed, line: &Bytes, unit: &Unit<'_>) -> Result<NewJob, String> {
     let wishes = unit.judge(settings.section.reserve_max_s())?;
     let body = Bytes::from(Text::of(unit, &time_text(at.wall.0)));
     let name = Some(part_of(line, &unit.jid));
@@ -70,7 +70,7 @@ impl Settings {
     /// # Errors
     ///
     /// PUSH would reject the job, or it has a field that only a run can have.
-    pub fn template(&self, text: &str) -> Result<NewJob, UnitError> {
+    pub fn template(&self, text: &str) -> Result<NewJob, String> {
         let unit = Unit::parse(text)?;
         let wishes = unit.judge_template(self.section.reserve_max_s())?;
         let body = Bytes::from(Text::template(&unit));

@@ -10,7 +10,7 @@ use super::go::{self, Type};
 use super::json::{self, Unexpected};
 use super::report::cut;
 use super::time::parse_time;
-use super::unit::{Unit, UnitError};
+use super::unit::{Unit, invalid};
 
 /// The argument of `BATCH NEW`.
 #[derive(Debug, Clone, PartialEq)]
@@ -30,13 +30,13 @@ impl<'a> NewBatch<'a> {
     ///
     /// # Errors
     /// Invalid JSON, or a value of a wrong kind.
-    pub fn parse(text: &'a str) -> Result<Self, UnitError> {
+    pub fn parse(text: &'a str) -> Result<Self, String> {
         let fields = json::members(text, &["parent_bid", "description", "success", "complete"]);
         let [parent_bid, description, success, complete] = fields.map_err(|Unexpected| wrong(text))?;
         let string = |value: Option<&_>| match value.map(json::text) {
             None => Ok(String::new()),
             Some(Ok(text)) => Ok(text.into_owned()),
-            Some(Err(Unexpected)) => Err(UnitError::Json("parent_bid and description must be strings".to_owned())),
+            Some(Err(Unexpected)) => Err(invalid("parent_bid and description must be strings")),
         };
         let unit = |value: Option<&'a serde_json::value::RawValue>| value.map(|it| Unit::parse(it.get())).transpose();
         Ok(Self {
@@ -48,8 +48,8 @@ impl<'a> NewBatch<'a> {
     }
 }
 
-fn wrong(text: &str) -> UnitError {
-    UnitError::Json(go::explain(text, Type::Any).unwrap_or_else(|| "a batch is an object".to_owned()))
+fn wrong(text: &str) -> String {
+    invalid(&go::explain(text, Type::Any).unwrap_or_else(|| "a batch is an object".to_owned()))
 }
 
 /// The `custom` of a callback: the producer's own, and behind it the batch. The batch is last because the last of two

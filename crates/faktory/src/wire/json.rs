@@ -6,17 +6,15 @@
 use std::borrow::Cow;
 use std::fmt;
 
-use serde::Deserialize;
-use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
+use serde::de::{DeserializeSeed, Deserializer, Error as _, SeqAccess, Visitor};
 use serde_json::value::RawValue;
-pub(crate) use windlass_bridge::json::{is_list as is_array, is_object, quote as escape_into};
+use windlass_bridge::json::Members;
+pub(crate) use windlass_bridge::json::{
+    Unexpected, is_list as is_array, is_object, is_too_deep, quote as escape_into, string_end,
+};
 
 /// Levels of nesting, the outermost value included. Go's own limit.
 pub(crate) const DEPTH_MAX: usize = 10_000;
-
-/// Invalid JSON, or a value of an unexpected kind. [`super::go`] finds the error text.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Unexpected;
 
 /// Calls `each` for every key of an object. `null` counts as an empty object.
 pub(crate) fn for_each<'a>(
@@ -24,7 +22,7 @@ pub(crate) fn for_each<'a>(
     each: impl FnMut(&str, &'a RawValue) -> Result<(), Unexpected>,
 ) -> Result<(), Unexpected> {
     let mut from = serde_json::Deserializer::from_str(text);
-    from.deserialize_any(Members { each }).map_err(|_| Unexpected)?;
+    from.deserialize_any(Members(each)).map_err(|_| Unexpected)?;
     from.end().map_err(|_| Unexpected)
 }
 
@@ -65,7 +63,7 @@ impl<'de, const N: usize> DeserializeSeed<'de> for Wanted<'_, N> {
             }
             Ok(())
         };
-        from.deserialize_any(Members { each })?;
+        from.deserialize_any(Members(each))?;
         Ok(found)
     }
 }
@@ -102,34 +100,6 @@ pub(crate) fn place_of(key: &str, names: &[&str]) -> Option<usize> {
     let exact = names.iter().position(|name| *name == key);
     exact.or_else(|| names.iter().position(|name| name.eq_ignore_ascii_case(key)))
 }
-
-struct Members<F> {
-    each: F,
-}
-
-impl<'de, F: FnMut(&str, &'de RawValue) -> Result<(), Unexpected>> Visitor<'de> for Members<F> {
-    type Value = ();
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("an object")
-    }
-
-    fn visit_unit<E>(self) -> Result<(), E> {
-        Ok(())
-    }
-
-    fn visit_map<M: MapAccess<'de>>(mut self, mut map: M) -> Result<(), M::Error> {
-        while let Some(Key(key)) = map.next_key()? {
-            let value: &'de RawValue = map.next_value()?;
-            (self.each)(&key, value).map_err(|_| M::Error::custom("unexpected"))?;
-        }
-        Ok(())
-    }
-}
-
-/// A key, borrowed if it has no escapes.
-#[derive(Deserialize)]
-struct Key<'a>(#[serde(borrow)] Cow<'a, str>);
 
 /// A string, borrowed if it has no escapes.
 pub(crate) fn text(value: &RawValue) -> Result<Cow<'_, str>, Unexpected> {
@@ -181,29 +151,6 @@ pub(crate) fn texts(value: &RawValue, keep_max: usize) -> Result<(Vec<String>, u
     serde_json::Deserializer::from_str(value.get()).deserialize_seq(Texts(keep_max)).map_err(|_| Unexpected)
 }
 
-/// Whether a value at depth `outside` is nested deeper than [`DEPTH_MAX`].
-pub(crate) fn is_too_deep(value: &str, outside: usize) -> bool {
-    // A level takes at least one byte.
-    if value.len() + outside <= DEPTH_MAX {
-        return false;
-    }
-    let (mut depth, mut deepest) = (outside, outside);
-    let mut rest = value.as_bytes();
-    while let Some((byte, after)) = rest.split_first() {
-        rest = after;
-        match byte {
-            b'"' => rest = rest.get(string_end(rest)..).unwrap_or_default(),
-            b'[' | b'{' => {
-                depth += 1;
-                deepest = deepest.max(depth);
-            }
-            b']' | b'}' => depth = depth.saturating_sub(1),
-            _ => {}
-        }
-    }
-    deepest > DEPTH_MAX
-}
-
 /// Appends a value without the blanks between its parts. Strings and numbers keep their spelling.
 pub(crate) fn compact_into(value: &str, out: &mut Vec<u8>) {
     let bytes = value.as_bytes();
@@ -224,19 +171,6 @@ pub(crate) fn compact_into(value: &str, out: &mut Vec<u8>) {
             _ => out.push(*byte),
         }
     }
-}
-
-/// The end of a string, behind its closing quote. `rest` begins behind the opening quote.
-pub(crate) fn string_end(rest: &[u8]) -> usize {
-    let mut at = 0;
-    while let Some(found) = memchr::memchr2(b'"', b'\\', rest.get(at..).unwrap_or_default()) {
-        at += found;
-        match rest.get(at) {
-            Some(b'\\') => at += 2,
-            _ => return at + 1,
-        }
-    }
-    rest.len()
 }
 
 /// The element at this offset, or behind the comma there, and its end.
@@ -339,9 +273,9 @@ mod tests {
     #[test]
     fn depth_is_counted() {
         let nested = |depth: usize| "[".repeat(depth) + &"]".repeat(depth);
-        assert!(!is_too_deep(&nested(DEPTH_MAX - 1), 1));
-        assert!(is_too_deep(&nested(DEPTH_MAX), 1));
+        assert!(!is_too_deep(&nested(DEPTH_MAX - 1), 1, DEPTH_MAX));
+        assert!(is_too_deep(&nested(DEPTH_MAX), 1, DEPTH_MAX));
         let flat = format!("[{}\"[[[\"]", "[],".repeat(DEPTH_MAX));
-        assert!(!is_too_deep(&flat, 1));
+        assert!(!is_too_deep(&flat, 1, DEPTH_MAX));
     }
 }

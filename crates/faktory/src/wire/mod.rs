@@ -25,13 +25,13 @@ pub use canonical::canonical;
 pub use hello::{Challenge, Hello, hi, password_matches};
 pub use info::{Chore, InfoText, JobText, health_object, queue_member, seconds_object, texts_object};
 pub use lines::{LineTooLong, Lines};
-pub use mutate::{BadMutation, Mutate};
+pub use mutate::Mutate;
 pub use report::{Ack, Beat, Failed, requeued};
 pub use request::{QueueRequest, Request};
 pub use template::run_text;
 pub use text::{FailureText, Text};
-pub use time::{TimeError, parse_time, time_text, time_text_ns};
-pub use unit::{Expires, List, Unit, UnitError, Wishes, is_queue_name};
+pub use time::{parse_time, time_text, time_text_ns};
+pub use unit::{Expires, List, Unit, Wishes, is_queue_name};
 pub use windlass_session::jid::{jid_of, number_of};
 
 /// Bytes of a peer's text that an error repeats.

@@ -28,55 +28,35 @@ pub struct Mutate {
     pub jobtype: Option<String>,
 }
 
-/// Why a command is rejected. The text is sent to the client.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum BadMutation {
-    /// Invalid JSON, or a value of a wrong kind.
-    #[error("{0}")]
-    Json(String),
-    /// Unknown operation.
-    #[error("unknown mutate operation")]
-    Cmd,
-    /// Unknown set.
-    #[error("invalid target for mutation command")]
-    Target,
-    /// Too many names.
-    #[error("more than {JIDS_MAX} jids")]
-    Jids,
-    /// The pattern is too long.
-    #[error("regexp of more than {REGEXP_BYTES_MAX} bytes")]
-    Regexp,
-}
-
 impl Mutate {
     /// Parses the argument.
     ///
     /// # Errors
-    /// Invalid JSON, an unknown value, or a limit exceeded.
-    pub fn parse(text: &str) -> Result<Self, BadMutation> {
+    /// Invalid JSON, an unknown value, or a limit exceeded: the text is for the client.
+    pub fn parse(text: &str) -> Result<Self, String> {
         let expected = Type::Struct(&go::MUTATION);
         let fields = Fields::read(text).map_err(|Unexpected| {
-            BadMutation::Json(go::explain(text, expected).unwrap_or_else(|| "a string that is not Unicode".to_owned()))
+            go::explain(text, expected).unwrap_or_else(|| "a string that is not Unicode".to_owned())
         })?;
         let (action, is_filtered) = match fields.cmd.as_str() {
             "clear" => (Mutation::Discard, false),
             "kill" => (Mutation::Kill, true),
             "discard" => (Mutation::Discard, true),
             "requeue" => (Mutation::Requeue, true),
-            _ => return Err(BadMutation::Cmd),
+            _ => return Err("unknown mutate operation".to_owned()),
         };
         let state = match fields.target.as_str() {
             "scheduled" => JobStateKind::Scheduled,
             "retries" => JobStateKind::Retrying,
             "dead" => JobStateKind::Dead,
-            _ => return Err(BadMutation::Target),
+            _ => return Err("invalid target for mutation command".to_owned()),
         };
         let Fields { jids, named, regexp, jobtype, .. } = fields;
         if named > JIDS_MAX {
-            return Err(BadMutation::Jids);
+            return Err(format!("more than {JIDS_MAX} jids"));
         }
         if regexp.len() > REGEXP_BYTES_MAX {
-            return Err(BadMutation::Regexp);
+            return Err(format!("regexp of more than {REGEXP_BYTES_MAX} bytes"));
         }
         let given = |text: String| Some(text).filter(|text| !text.is_empty());
         let all = Self { action, state, jids: Vec::new(), regexp: None, jobtype: None };
@@ -143,7 +123,7 @@ mod tests {
             assert_eq!(Mutate::parse(text).unwrap_err().to_string(), expected, "{text}");
         }
         let long = format!(r#"{{"cmd":"kill","target":"dead","filter":{{"regexp":"{}"}}}}"#, "*".repeat(1025));
-        assert_eq!(Mutate::parse(&long), Err(BadMutation::Regexp));
+        assert_eq!(Mutate::parse(&long), Err("regexp of more than 1024 bytes".to_owned()));
     }
 
     #[test]

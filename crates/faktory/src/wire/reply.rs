@@ -38,8 +38,7 @@ pub fn json(value: &impl Serialize, out: &mut BytesMut) {
 /// The head of a bulk string of this many bytes. The bytes and CRLF must follow.
 pub fn bulk_head(bytes: usize, out: &mut BytesMut) {
     out.put_u8(b'$');
-    let mut digits = [0; 20];
-    out.extend_from_slice(decimal(bytes as u64, &mut digits));
+    out.extend_from_slice(itoa::Buffer::new().format(bytes).as_bytes());
     out.extend_from_slice(b"\r\n");
 }
 
@@ -55,19 +54,4 @@ pub fn coded_error(code: &str, text: impl AsRef<[u8]>, out: &mut BytesMut) {
     out.put_u8(b' ');
     out.extend(text.as_ref().iter().map(|byte| if *byte == b'\n' { b' ' } else { *byte }));
     out.extend_from_slice(b"\r\n");
-}
-
-/// The decimal digits of a number.
-pub(crate) fn decimal(mut number: u64, digits: &mut [u8; 20]) -> &[u8] {
-    let mut first = digits.len();
-    loop {
-        first -= 1;
-        if let Some(digit) = digits.get_mut(first) {
-            *digit = b'0' + u8::try_from(number % 10).unwrap_or(0);
-        }
-        number /= 10;
-        if number == 0 || first == 0 {
-            return digits.get(first..).unwrap_or_default();
-        }
-    }
 }

@@ -265,9 +265,5 @@ pub(super) fn put_text(key: &str, text: &str, out: &mut Vec<u8>) {
 }
 
 fn put_int(number: i64, out: &mut Vec<u8>) {
-    if number < 0 {
-        out.push(b'-');
-    }
-    let mut digits = [0; 20];
-    out.extend_from_slice(reply::decimal(number.unsigned_abs(), &mut digits));
+    out.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
 }

@@ -4,6 +4,8 @@ use std::ops::RangeInclusive;
 
 use windlass_engine::date::{ERA_DAYS, ERA_YEARS, date, day_number, month_days};
 
+use super::go::quote;
+
 /// The layout that the error texts name.
 const LAYOUT: &str = "2006-01-02T15:04:05.999999999Z07:00";
 
@@ -11,43 +13,12 @@ const LAYOUT: &str = "2006-01-02T15:04:05.999999999Z07:00";
 const ERAS: u64 = 5;
 const ERAS_SECONDS: i64 = (ERAS * ERA_DAYS * 86_400).cast_signed();
 
-/// An invalid time.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum TimeError {
-    /// A wrong form.
-    #[error("parsing time {text} as \"{LAYOUT}\": cannot parse {rest} as \"{element}\"")]
-    Form {
-        /// The whole text, quoted.
-        text: String,
-        /// The rest of the text from the error on, quoted.
-        rest: String,
-        /// The expected element.
-        element: &'static str,
-    },
-    /// A number out of its range.
-    #[error("parsing time {text}: {element} out of range")]
-    Range {
-        /// The whole text, quoted.
-        text: String,
-        /// The number's element.
-        element: &'static str,
-    },
-    /// Text behind the time.
-    #[error("parsing time {text}: extra text: {rest}")]
-    Extra {
-        /// The whole text, quoted.
-        text: String,
-        /// The text behind the time, quoted.
-        rest: String,
-    },
-}
-
 /// Milliseconds since the epoch. Rounded up, so that nothing happens before its time. Times before the epoch are 0.
 ///
 /// # Errors
 ///
-/// Wrong form, or not in the calendar.
-pub fn parse_time(text: &str) -> Result<u64, TimeError> {
+/// Wrong form, or not in the calendar: the text is for the client.
+pub fn parse_time(text: &str) -> Result<u64, String> {
     let mut parser = Parser { text, rest: text };
     let year = parser.number(4, "2006")?;
     parser.literal("-")?;
@@ -63,7 +34,7 @@ pub fn parse_time(text: &str) -> Result<u64, TimeError> {
     let nanos = parser.fraction();
     let offset_s = parser.zone()?;
     if !parser.rest.is_empty() {
-        return Err(TimeError::Extra { text: super::go::quote(text), rest: super::go::quote(parser.rest) });
+        return Err(format!("parsing time {}: extra text: {}", quote(text), quote(parser.rest)));
     }
     if day < 1 || day > month_days(year, month) {
         return Err(parser.range("day"));
@@ -80,33 +51,29 @@ struct Parser<'a> {
 }
 
 impl Parser<'_> {
-    fn form(&self, element: &'static str) -> TimeError {
-        TimeError::Form { text: super::go::quote(self.text), rest: super::go::quote(self.rest), element }
+    fn form(&self, element: &'static str) -> String {
+        let (text, rest) = (quote(self.text), quote(self.rest));
+        format!("parsing time {text} as \"{LAYOUT}\": cannot parse {rest} as \"{element}\"")
     }
 
-    fn range(&self, element: &'static str) -> TimeError {
-        TimeError::Range { text: super::go::quote(self.text), element }
+    fn range(&self, element: &'static str) -> String {
+        format!("parsing time {}: {element} out of range", quote(self.text))
     }
 
     /// Two digits, of a number in this range.
-    fn within(
-        &mut self,
-        range: RangeInclusive<u64>,
-        form: &'static str,
-        element: &'static str,
-    ) -> Result<u64, TimeError> {
+    fn within(&mut self, range: RangeInclusive<u64>, form: &'static str, element: &'static str) -> Result<u64, String> {
         let number = self.number(2, form)?;
         if range.contains(&number) { Ok(number) } else { Err(self.range(element)) }
     }
 
-    fn number(&mut self, digits: usize, element: &'static str) -> Result<u64, TimeError> {
+    fn number(&mut self, digits: usize, element: &'static str) -> Result<u64, String> {
         let number = self.rest.get(..digits).filter(|number| number.bytes().all(|byte| byte.is_ascii_digit()));
         let number = number.ok_or_else(|| self.form(element))?;
         self.rest = self.rest.get(digits..).unwrap_or_default();
         Ok(number.parse().unwrap_or(0))
     }
 
-    fn literal(&mut self, element: &'static str) -> Result<(), TimeError> {
+    fn literal(&mut self, element: &'static str) -> Result<(), String> {
         self.rest = self.rest.strip_prefix(element).ok_or_else(|| self.form(element))?;
         Ok(())
     }
@@ -124,7 +91,7 @@ impl Parser<'_> {
     }
 
     /// Seconds east of Greenwich.
-    fn zone(&mut self) -> Result<i64, TimeError> {
+    fn zone(&mut self) -> Result<i64, String> {
         const ELEMENT: &str = "Z07:00";
         if let Some(rest) = self.rest.strip_prefix('Z') {
             self.rest = rest;

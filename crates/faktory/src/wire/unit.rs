@@ -10,7 +10,7 @@ use serde_json::value::RawValue;
 use super::go::{self, Type};
 use super::json::{self, Unexpected};
 use super::number_of;
-use super::time::{TimeError, parse_time};
+use super::time::parse_time;
 
 /// Retries of a job that omits `retry`.
 const RETRY_DEFAULT: i64 = 25;
@@ -99,66 +99,12 @@ pub enum Expires {
     In(u64),
 }
 
-/// Why a job is rejected. The text is sent to the client.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum UnitError {
-    /// Invalid JSON, or a value of a wrong kind.
-    #[error("invalid JSON: {0}")]
-    Json(String),
-    /// Too many jobs in one list.
-    #[error("more than {LIST_MAX} jobs in one list")]
-    TooMany,
-    /// The name is missing or too short.
-    #[error("jobs must have a reasonable jid parameter")]
-    Jid,
-    /// The name has a form that is reserved for the daemon.
-    #[error("this jid is for jobs that were given none")]
-    OursJid,
-    /// A template has this field, which only a run can have.
-    #[error("a recurring job must not have {0}")]
-    NoTemplate(&'static str),
-    /// The jobtype is missing.
-    #[error("jobs must have a jobtype parameter")]
-    Jobtype,
-    /// The arguments are missing.
-    #[error("jobs must have an args parameter")]
-    Args,
-    /// The reservation is too long.
-    #[error("jobs cannot be reserved for more than {}", span(*max_s))]
-    ReserveFor {
-        /// The longest one, in seconds.
-        max_s: i64,
-    },
-    /// `at` is not a time.
-    #[error("invalid timestamp for 'at': {text}: {error}")]
-    At {
-        /// The value, quoted.
-        text: String,
-        /// What is wrong with it.
-        error: TimeError,
-    },
-    /// The queue's name is not valid.
-    #[error("cannot get {name} queue: queue names must match \\A[a-zA-Z0-9._-]+\\z")]
-    Queue {
-        /// The name, quoted.
-        name: String,
-    },
-    /// An option in `custom` has an invalid value.
-    #[error("invalid custom parameter {key}: {reason}")]
-    Custom {
-        /// The option.
-        key: &'static str,
-        /// The values it accepts.
-        reason: &'static str,
-    },
-}
-
 impl<'a> Unit<'a> {
     /// Parses one job. [`Unit::judge`] checks it.
     ///
     /// # Errors
-    /// [`UnitError::Json`].
-    pub fn parse(text: &'a str) -> Result<Self, UnitError> {
+    /// Invalid JSON, or a value of a wrong kind. All errors here are texts for the client.
+    pub fn parse(text: &'a str) -> Result<Self, String> {
         let found = json::members(text, &FIELDS).and_then(|fields| Self::read(fields, 1));
         found.map_err(|Unexpected| explained(text, Type::Struct(&go::JOB)))
     }
@@ -183,7 +129,9 @@ impl<'a> Unit<'a> {
         let text = |value: Option<&'a RawValue>| value.map_or(Ok(Cow::Borrowed("")), json::text);
         let int = |value: Option<&RawValue>, default| value.map_or(Ok(default), json::int);
         let of = |value: Option<&'a RawValue>, fits: fn(&RawValue) -> bool| match value {
-            Some(value) if fits(value) && !json::is_too_deep(value.get(), outside) => Ok(Some(value.get())),
+            Some(value) if fits(value) && !json::is_too_deep(value.get(), outside, json::DEPTH_MAX) => {
+                Ok(Some(value.get()))
+            }
             Some(_) => Err(Unexpected),
             None => Ok(None),
         };
@@ -218,12 +166,12 @@ impl<'a> Unit<'a> {
     ///
     /// # Errors
     /// The first error found.
-    pub fn judge(&self, reserve_max_s: i64) -> Result<Wishes<'a>, UnitError> {
+    pub fn judge(&self, reserve_max_s: i64) -> Result<Wishes<'a>, String> {
         if self.jid.len() < JID_BYTES_MIN {
-            return Err(UnitError::Jid);
+            return Err("jobs must have a reasonable jid parameter".to_owned());
         }
         if number_of(&self.jid).is_some() {
-            return Err(UnitError::OursJid);
+            return Err("this jid is for jobs that were given none".to_owned());
         }
         self.judge_nameless(reserve_max_s)
     }
@@ -232,7 +180,7 @@ impl<'a> Unit<'a> {
     ///
     /// # Errors
     /// The first error found.
-    pub fn judge_template(&self, reserve_max_s: i64) -> Result<Wishes<'a>, UnitError> {
+    pub fn judge_template(&self, reserve_max_s: i64) -> Result<Wishes<'a>, String> {
         let given = [
             ("jid", !self.jid.is_empty()),
             ("created_at", !self.created_at.is_empty()),
@@ -240,32 +188,36 @@ impl<'a> Unit<'a> {
             ("failure", self.failure.is_some()),
         ];
         if let Some((key, _)) = given.into_iter().find(|(_, given)| *given) {
-            return Err(UnitError::NoTemplate(key));
+            return Err(no_template(key));
         }
         let wishes = self.judge_nameless(reserve_max_s)?;
         match wishes {
-            Wishes { expires: Some(Expires::At(_)), .. } => Err(UnitError::NoTemplate("custom.expires_at")),
-            Wishes { bid: Some(_), .. } => Err(UnitError::NoTemplate("custom.bid")),
+            Wishes { expires: Some(Expires::At(_)), .. } => Err(no_template("custom.expires_at")),
+            Wishes { bid: Some(_), .. } => Err(no_template("custom.bid")),
             wishes => Ok(wishes),
         }
     }
 
-    fn judge_nameless(&self, reserve_max_s: i64) -> Result<Wishes<'a>, UnitError> {
+    fn judge_nameless(&self, reserve_max_s: i64) -> Result<Wishes<'a>, String> {
         if self.jobtype.is_empty() {
-            return Err(UnitError::Jobtype);
+            return Err("jobs must have a jobtype parameter".to_owned());
         }
         if self.args.is_none() {
-            return Err(UnitError::Args);
+            return Err("jobs must have an args parameter".to_owned());
         }
         if self.reserve_for > reserve_max_s {
-            return Err(UnitError::ReserveFor { max_s: reserve_max_s });
+            return Err(format!("jobs cannot be reserved for more than {}", span(reserve_max_s)));
         }
         let at_ms = match self.at.as_ref() {
             "" => None,
-            at => Some(parse_time(at).map_err(|error| UnitError::At { text: go::quote(at), error })?),
+            at => {
+                let wrong = |error| format!("invalid timestamp for 'at': {}: {error}", go::quote(at));
+                Some(parse_time(at).map_err(wrong)?)
+            }
         };
         if !is_queue_name(self.queue.as_bytes()) {
-            return Err(UnitError::Queue { name: go::quote(&self.queue) });
+            let name = go::quote(&self.queue);
+            return Err(format!("cannot get {name} queue: queue names must match \\A[a-zA-Z0-9._-]+\\z"));
         }
         self.custom.map_or(Ok(Wishes { at_ms, ..Wishes::default() }), |custom| wishes(custom, at_ms))
     }
@@ -284,8 +236,8 @@ impl<'a> List<'a> {
     /// Parses a whole list and keeps the beginning of it.
     ///
     /// # Errors
-    /// [`UnitError::Json`] for an error anywhere in the list.
-    pub fn parse(text: &'a str, keep_max: usize) -> Result<Self, UnitError> {
+    /// Invalid JSON, or a value of a wrong kind anywhere in the list; too many jobs.
+    pub fn parse(text: &'a str, keep_max: usize) -> Result<Self, String> {
         let (mut first, mut count) = (Vec::new(), 0);
         let read = json::elements(text, &FIELDS, |fields| {
             count += 1;
@@ -296,7 +248,7 @@ impl<'a> List<'a> {
             if count > LIST_MAX { Err(Unexpected) } else { Ok(()) }
         });
         match read {
-            Err(Unexpected) if count > LIST_MAX => return Err(UnitError::TooMany),
+            Err(Unexpected) if count > LIST_MAX => return Err(format!("more than {LIST_MAX} jobs in one list")),
             Err(Unexpected) => return Err(explained(text, Type::StructSlice(&go::JOB))),
             Ok(()) => {}
         }
@@ -326,8 +278,16 @@ pub fn is_queue_name(name: &[u8]) -> bool {
     !name.is_empty() && name.iter().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-'))
 }
 
-fn explained(text: &str, expected: Type) -> UnitError {
-    UnitError::Json(go::explain(text, expected).unwrap_or_else(|| "a string that is not Unicode".to_owned()))
+fn explained(text: &str, expected: Type) -> String {
+    invalid(&go::explain(text, expected).unwrap_or_else(|| "a string that is not Unicode".to_owned()))
+}
+
+pub(super) fn invalid(reason: &str) -> String {
+    format!("invalid JSON: {reason}")
+}
+
+fn no_template(key: &str) -> String {
+    format!("a recurring job must not have {key}")
 }
 
 fn is_empty(object: &str) -> bool {
@@ -347,7 +307,7 @@ fn check_failure(failure: &str) -> Result<(), Unexpected> {
 }
 
 /// Parses the options in `custom`. Keys are case-sensitive here.
-fn wishes(custom: &str, at_ms: Option<u64>) -> Result<Wishes<'_>, UnitError> {
+fn wishes(custom: &str, at_ms: Option<u64>) -> Result<Wishes<'_>, String> {
     let mut wishes = Wishes { at_ms, ..Wishes::default() };
     let mut wrong = None;
     // `custom` is a valid object already.
@@ -364,8 +324,8 @@ fn span(seconds: i64) -> String {
     if seconds == 86_400 { "one day".to_owned() } else { format!("{seconds} seconds") }
 }
 
-fn wish<'a>(key: &str, value: &'a RawValue, wishes: &mut Wishes<'a>) -> Result<(), UnitError> {
-    let wrong = |key, reason| UnitError::Custom { key, reason };
+fn wish<'a>(key: &str, value: &'a RawValue, wishes: &mut Wishes<'a>) -> Result<(), String> {
+    let wrong = |key, reason| format!("invalid custom parameter {key}: {reason}");
     if value.get() == "null" {
         return Ok(());
     }

@@ -15,7 +15,7 @@ use windlass_session::{Reason, Stop};
 use super::ask::Ask;
 use super::client::is_live;
 use super::{GearmanSpeaker, Talk};
-use crate::wire::{AdminReply, AdminRequest, ErrorReply, QueueLimits};
+use crate::wire::{AdminError, AdminRequest, ErrorReply, QueueLimits, reply};
 
 /// The text command being answered.
 #[derive(Debug)]
@@ -51,24 +51,22 @@ impl GearmanSpeaker {
         match AdminRequest::parse(line) {
             Ok(AdminRequest::Shutdown { .. }) if !self.settings.section.shutdown || !talk.may(Right::Administer) => {
                 let verb = line.split(|byte| *byte == b' ').next().unwrap_or_default();
-                AdminReply::UnknownCommand { verb }.write(talk.bytes());
+                talk.bytes().extend_from_slice(&reply::unknown_command(verb));
             }
             Ok(request) => self.admin(request, talk),
-            Err(error) => match error.reply() {
-                Some(reply) => reply.write(talk.bytes()),
-                None => talk.end(Reason::Protocol(error.to_string())),
-            },
+            Err(AdminError::Answer(reply)) => talk.bytes().extend_from_slice(&reply),
+            Err(AdminError::Close(reason)) => talk.end(Reason::Protocol(reason)),
         }
     }
 
     fn admin(&mut self, request: AdminRequest, talk: &mut Talk<'_>) {
         let settings = &self.settings;
         match request {
-            AdminRequest::Version => AdminReply::Version { version: &settings.section.version }.write(talk.bytes()),
-            AdminRequest::Pid => AdminReply::Pid { pid: settings.pid }.write(talk.bytes()),
-            AdminRequest::Verbosity => AdminReply::Verbosity { level: &settings.verbosity_text }.write(talk.bytes()),
+            AdminRequest::Version => reply::value(talk.bytes(), &settings.section.version),
+            AdminRequest::Pid => reply::value(talk.bytes(), &settings.pid.to_string()),
+            AdminRequest::Verbosity => reply::value(talk.bytes(), &settings.verbosity_text),
             AdminRequest::Shutdown { graceful } => {
-                AdminReply::Done.write(talk.bytes());
+                talk.bytes().extend_from_slice(reply::DONE);
                 talk.stop_daemon(if graceful { Stop::Gracefully } else { Stop::Now });
             }
             AdminRequest::Status => self.list(Task::Status, talk),
@@ -79,7 +77,7 @@ impl GearmanSpeaker {
             AdminRequest::ShowDeadJobs => self.list(Task::Dead, talk),
             AdminRequest::RequeueJob { handle } => match self.job(&handle) {
                 Some(job) => self.requeue(job, Cursor::default(), talk),
-                None => AdminReply::UnknownJob.write(talk.bytes()),
+                None => talk.bytes().extend_from_slice(reply::UNKNOWN_JOB),
             },
             AdminRequest::DropFunction { function } => self.list(Task::Drop { wanted: function, found: None }, talk),
             AdminRequest::MaxQueue { function, limits } => self.list(Task::Limit { wanted: function, limits }, talk),
@@ -88,7 +86,7 @@ impl GearmanSpeaker {
             }
             AdminRequest::CancelJob { handle } => match self.job(&handle) {
                 Some(job) => self.begin(Task::Cancel(job), Query::Job(JobRef::Id(job)), talk),
-                None => AdminReply::UnknownJob.write(talk.bytes()),
+                None => talk.bytes().extend_from_slice(reply::UNKNOWN_JOB),
             },
         }
     }
@@ -107,8 +105,8 @@ impl GearmanSpeaker {
     }
 
     /// Sends the last line of an answer, then the packets that waited for it.
-    pub(super) fn answer(&mut self, reply: AdminReply<'_>, talk: &mut Talk<'_>) {
-        reply.write(talk.bytes());
+    pub(super) fn answer(&mut self, reply: &[u8], talk: &mut Talk<'_>) {
+        talk.bytes().extend_from_slice(reply);
         self.finish_task(talk.bytes());
     }
 
@@ -124,8 +122,8 @@ impl GearmanSpeaker {
     /// must run.
     pub(super) fn found_to_drop(&mut self, row: Option<&QueueRow>, talk: &mut Talk<'_>) {
         match row {
-            None => self.answer(AdminReply::FunctionNotFound, talk),
-            Some(row) if row.workers > 0 || row.live() > 0 => self.answer(AdminReply::FunctionBusy, talk),
+            None => self.answer(reply::FUNCTION_NOT_FOUND, talk),
+            Some(row) if row.workers > 0 || row.live() > 0 => self.answer(reply::FUNCTION_BUSY, talk),
             Some(row) => self.confirm(QueueCommand::Remove { queue: row.name.clone(), only_idle: true }, talk),
         }
     }
@@ -133,7 +131,7 @@ impl GearmanSpeaker {
     /// An unknown function cannot have a limit. That is not an error.
     pub(super) fn found_to_limit(&mut self, row: Option<&QueueRow>, limits: QueueLimits, talk: &mut Talk<'_>) {
         match row {
-            None => self.answer(AdminReply::Done, talk),
+            None => self.answer(reply::DONE, talk),
             Some(row) => {
                 let jobs_max = by_priority(limits);
                 self.confirm(QueueCommand::Limit { queue: row.name.clone(), jobs_max }, talk);
@@ -153,19 +151,19 @@ impl GearmanSpeaker {
         } else if schedule.is_some() {
             self.confirm(ScheduleCommand::Remove(ScheduleRef::Id(job)), talk);
         } else {
-            self.answer(AdminReply::UnknownJob, talk);
+            self.answer(reply::UNKNOWN_JOB, talk);
         }
     }
 
     pub(super) fn admin_done(&mut self, talk: &mut Talk<'_>) {
-        self.answer(AdminReply::Done, talk);
+        self.answer(reply::DONE, talk);
     }
 
     pub(super) fn admin_refused(&mut self, why: Refusal, talk: &mut Talk<'_>) {
         match why {
-            Refusal::NotFound(Thing::Job | Thing::Schedule) => self.answer(AdminReply::UnknownJob, talk),
-            Refusal::NotFound(Thing::Queue) => self.answer(AdminReply::FunctionNotFound, talk),
-            Refusal::InUse => self.answer(AdminReply::FunctionBusy, talk),
+            Refusal::NotFound(Thing::Job | Thing::Schedule) => self.answer(reply::UNKNOWN_JOB, talk),
+            Refusal::NotFound(Thing::Queue) => self.answer(reply::FUNCTION_NOT_FOUND, talk),
+            Refusal::InUse => self.answer(reply::FUNCTION_BUSY, talk),
             Refusal::NotPermitted => {
                 let ErrorReply { code, text } = ErrorReply::NOT_PERMITTED;
                 self.error(code, text, talk);

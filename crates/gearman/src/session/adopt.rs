@@ -8,37 +8,6 @@ use super::Settings;
 use super::submit::{Manner, new_job};
 use crate::wire::{FUNCTION_BYTES_MAX, Priority, Submission, UNIQUE_BYTES_MAX};
 
-/// Why a job could not have been submitted.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Unfit {
-    /// The job could not be assigned to any worker.
-    #[error("function name of {bytes} bytes, {FUNCTION_BYTES_MAX} allowed")]
-    FunctionTooLarge {
-        /// Its length.
-        bytes: usize,
-    },
-    /// A NUL ends a name in a packet.
-    #[error("a NUL in the function name")]
-    FunctionWithNul,
-    /// Longer than a client may make it.
-    #[error("unique id of {bytes} bytes, {UNIQUE_BYTES_MAX} allowed")]
-    UniqueTooLarge {
-        /// Its length.
-        bytes: usize,
-    },
-    /// A NUL ends an id in a packet.
-    #[error("a NUL in the unique id")]
-    UniqueWithNul,
-    /// Too large for a packet: the job could neither be submitted nor assigned.
-    #[error("workload of {bytes} bytes, gearman.frame_bytes_max is {limit}")]
-    WorkloadTooLarge {
-        /// Its length.
-        bytes: usize,
-        /// The largest packet.
-        limit: usize,
-    },
-}
-
 impl Settings {
     /// A background job as SUBMIT_JOB_BG and its variants make it. It does not run before `run_at_s`, in seconds since
     /// 1970 (0 = at once).
@@ -46,21 +15,28 @@ impl Settings {
     /// # Errors
     ///
     /// The job does not fit into a packet.
-    pub fn adopt(&self, job: Submission, priority: Priority, run_at_s: u64) -> Result<NewJob, Unfit> {
+    pub fn adopt(&self, job: Submission, priority: Priority, run_at_s: u64) -> Result<NewJob, String> {
         self.check_fit(&job)?;
         Ok(new_job(self, job, Manner { priority, ..Manner::at(run_at_s) }))
     }
 
-    fn check_fit(&self, job: &Submission) -> Result<(), Unfit> {
+    fn check_fit(&self, job: &Submission) -> Result<(), String> {
         let Submission { function, unique, workload } = job;
         let limit = self.section.frame_bytes_max.bytes();
         let packet_bytes = function.len() + unique.len() + workload.len() + PACKET_BYTES;
         match (function.len(), unique.len()) {
-            (bytes, _) if bytes > FUNCTION_BYTES_MAX => Err(Unfit::FunctionTooLarge { bytes }),
-            (_, bytes) if bytes > UNIQUE_BYTES_MAX => Err(Unfit::UniqueTooLarge { bytes }),
-            _ if function.contains(&0) => Err(Unfit::FunctionWithNul),
-            _ if unique.contains(&0) => Err(Unfit::UniqueWithNul),
-            _ if packet_bytes > limit => Err(Unfit::WorkloadTooLarge { bytes: workload.len(), limit }),
+            (bytes, _) if bytes > FUNCTION_BYTES_MAX => {
+                Err(format!("function name of {bytes} bytes, {FUNCTION_BYTES_MAX} allowed"))
+            }
+            (_, bytes) if bytes > UNIQUE_BYTES_MAX => {
+                Err(format!("unique id of {bytes} bytes, {UNIQUE_BYTES_MAX} allowed"))
+            }
+            _ if function.contains(&0) => Err("a NUL in the function name".to_owned()),
+            _ if unique.contains(&0) => Err("a NUL in the unique id".to_owned()),
+            _ if packet_bytes > limit => {
+                let bytes = workload.len();
+                Err(format!("workload of {bytes} bytes, gearman.frame_bytes_max is {limit}"))
+            }
             _ => Ok(()),
         }
     }
@@ -78,7 +54,7 @@ mod tests {
     use super::*;
     use crate::wire::HandlePrefix;
 
-    fn adopt(function: &[u8], unique: &[u8], workload: &[u8], run_at_s: u64) -> Result<NewJob, Unfit> {
+    fn adopt(function: &[u8], unique: &[u8], workload: &[u8], run_at_s: u64) -> Result<NewJob, String> {
         let mut settings = Settings::new(HandlePrefix::new(b"H:here").unwrap());
         settings.section.frame_bytes_max = ByteSize(9000);
         let [function, unique, workload] = [function, unique, workload].map(Bytes::copy_from_slice);
@@ -97,13 +73,13 @@ mod tests {
 
     #[test]
     fn jobs_that_fit_into_no_packet_are_refused() {
-        type Case = (&'static [u8], &'static [u8], &'static [u8], Unfit);
+        type Case = (&'static [u8], &'static [u8], &'static [u8], &'static str);
         let table: [Case; 5] = [
-            (&[b'f'; 8193], b"", b"", Unfit::FunctionTooLarge { bytes: 8193 }),
-            (b"a\0b", b"", b"", Unfit::FunctionWithNul),
-            (b"f", &[b'u'; 65], b"", Unfit::UniqueTooLarge { bytes: 65 }),
-            (b"f", b"\0work", b"", Unfit::UniqueWithNul),
-            (b"f", b"", &[0; 9000], Unfit::WorkloadTooLarge { bytes: 9000, limit: 9000 }),
+            (&[b'f'; 8193], b"", b"", "function name of 8193 bytes, 8192 allowed"),
+            (b"a\0b", b"", b"", "a NUL in the function name"),
+            (b"f", &[b'u'; 65], b"", "unique id of 65 bytes, 64 allowed"),
+            (b"f", b"\0work", b"", "a NUL in the unique id"),
+            (b"f", b"", &[0; 9000], "workload of 9000 bytes, gearman.frame_bytes_max is 9000"),
         ];
         for (function, unique, workload, why) in table {
             assert_eq!(adopt(function, unique, workload, 0).unwrap_err(), why);

@@ -5,7 +5,7 @@ use windlass_engine::{BulkCommand, Cursor, Filter, JobId, JobStateKind, JobView,
 
 use super::admin::Task;
 use super::{GearmanSpeaker, Talk};
-use crate::wire::AdminReply;
+use crate::wire::reply;
 
 /// Jobs searched per round.
 const PAGE: u32 = 200;
@@ -20,15 +20,8 @@ impl GearmanSpeaker {
         let job = &view.job;
         let failure = job.extra.as_deref().and_then(|extra| extra.failure.as_deref());
         let (kind, message) = failure.map_or_else(Default::default, |failure| (&*failure.kind, &*failure.message));
-        AdminReply::DeadRow {
-            handle: &self.handle(job.id),
-            protocol: self.settings.bridge.name(job.protocol),
-            function: &view.queue,
-            failures: job.failures.into(),
-            kind,
-            message,
-        }
-        .write(talk.bytes());
+        let (handle, protocol) = (self.handle(job.id), self.settings.bridge.name(job.protocol));
+        reply::dead_row(talk.bytes(), &handle, protocol, &view.queue, job.failures.into(), kind, message);
     }
 
     /// Makes a job ready again, if it is dead.
@@ -41,9 +34,9 @@ impl GearmanSpeaker {
     pub(super) fn requeued(&mut self, changed: u32, next: Option<Cursor>, talk: &mut Talk<'_>) {
         let Some(Task::Requeue(job)) = self.task else { return };
         match next {
-            _ if changed > 0 => self.answer(AdminReply::Done, talk),
+            _ if changed > 0 => self.answer(reply::DONE, talk),
             Some(after) => self.requeue(job, after, talk),
-            None => self.answer(AdminReply::UnknownJob, talk),
+            None => self.answer(reply::UNKNOWN_JOB, talk),
         }
     }
 }

@@ -13,7 +13,10 @@ use windlass_engine::{ClientRow, Command, Cursor, Filter, JobStateKind, JobView,
 use super::admin::Task;
 use super::client::is_live;
 use super::{GearmanSpeaker, NAMELESS, Talk, dead, unique};
-use crate::wire::{AdminReply, worker_row_begin, worker_row_end, worker_row_functions};
+use crate::wire::reply;
+
+/// gearmand has a column for jobs that were cancelled or abandoned; none of them is listed here.
+const NOT_IGNORED: u64 = 0;
 
 /// Rows per page.
 const PAGE_ROWS: u32 = 200;
@@ -80,7 +83,7 @@ impl GearmanSpeaker {
             if uniques {
                 let key = view.job.key().unwrap_or_default();
                 let unique = unique::submitted(view.job.protocol, key, &view.job.meta());
-                AdminReply::UniqueRow { unique }.write(talk.bytes());
+                reply::row(talk.bytes(), unique, &[]);
             } else {
                 self.job_row(view, talk.bytes());
             }
@@ -99,10 +102,9 @@ impl GearmanSpeaker {
             let (job, handle) = (&schedule.job, self.handle(schedule.id));
             let key = job.unique.as_ref().map(|unique| &*unique.key).unwrap_or_default();
             if matches!(task, Task::Schedules { uniques: true }) {
-                AdminReply::UniqueRow { unique: unique::submitted(job.protocol, key, &job.meta) }.write(talk.bytes());
+                reply::row(talk.bytes(), unique::submitted(job.protocol, key, &job.meta), &[]);
             } else {
-                AdminReply::JobRow { handle: &handle, retries: 0, ignored: false, background: true }
-                    .write(talk.bytes());
+                reply::row(talk.bytes(), &handle, &[0, NOT_IGNORED, 1]);
             }
         }
         self.turn_page(task, next, talk);
@@ -114,7 +116,7 @@ impl GearmanSpeaker {
         for row in rows.iter().filter(|row| concerns_gearman(row)) {
             // The last client of the previous page may be gone.
             if amid_row && !row.is_continued {
-                worker_row_end(talk.bytes());
+                reply::worker_row_end(talk.bytes());
             }
             if amid_row || !row.is_continued {
                 client_row(row, talk.bytes());
@@ -122,7 +124,7 @@ impl GearmanSpeaker {
             }
         }
         if amid_row && next.is_none() {
-            worker_row_end(talk.bytes());
+            reply::worker_row_end(talk.bytes());
         }
         self.turn_page(Task::Workers { amid_row }, next, talk);
     }
@@ -139,7 +141,7 @@ impl GearmanSpeaker {
                 self.amid_lines = true;
                 self.ask_page(task, after, talk);
             }
-            None => self.answer(AdminReply::End, talk),
+            None => self.answer(reply::END, talk),
         }
     }
 
@@ -147,19 +149,13 @@ impl GearmanSpeaker {
     fn job_row(&self, view: &JobView, out: &mut BytesMut) {
         let job = &view.job;
         let retries = u64::from(job.attempts).saturating_sub(u64::from(job.lease().is_some()));
-        AdminReply::JobRow { handle: &self.handle(job.id), retries, ignored: false, background: job.durable }
-            .write(out);
+        reply::row(out, &self.handle(job.id), &[retries, NOT_IGNORED, job.durable.into()]);
     }
 }
 
 fn status_row(row: &QueueRow, out: &mut BytesMut) {
-    AdminReply::StatusRow {
-        function: &row.name,
-        total: row.live().into(),
-        running: row.jobs(JobStateKind::Leased).into(),
-        workers: row.workers.into(),
-    }
-    .write(out);
+    let running = row.jobs(JobStateKind::Leased);
+    reply::row(out, &row.name, &[row.live().into(), running.into(), row.workers.into()]);
 }
 
 /// 7–9 are high, 4–6 normal, 1–3 low. Delayed jobs count as normal, which is their priority in Gearman.
@@ -168,7 +164,7 @@ fn priority_row(row: &QueueRow, out: &mut BytesMut) {
     let later: u64 =
         [JobStateKind::Scheduled, JobStateKind::Retrying].map(|state| u64::from(row.jobs(state))).iter().sum();
     let normal = later + normal;
-    AdminReply::PriorityStatusRow { function: &row.name, high, normal, low, workers: row.workers.into() }.write(out);
+    reply::row(out, &row.name, &[high, normal, low, row.workers.into()]);
 }
 
 /// Connections of other protocols are shown if they count as workers in `status`.
@@ -184,10 +180,10 @@ fn client_row(row: &ClientRow, out: &mut BytesMut) {
     let id = if foreign && row.label.is_empty() { NAMELESS } else { &row.label };
     let address = if row.address.is_empty() { "-" } else { &*row.address };
     if !row.is_continued {
-        worker_row_begin(out, row.number.into(), address, id);
+        reply::worker_row_begin(out, row.number.into(), address, id);
     }
-    worker_row_functions(out, row.subscriptions.iter().rev());
+    reply::worker_row_functions(out, row.subscriptions.iter().rev());
     if !row.goes_on {
-        worker_row_end(out);
+        reply::worker_row_end(out);
     }
 }

@@ -32,7 +32,6 @@ use bytes::{Bytes, BytesMut};
 use windlass_engine::{ClientCommand, ClientInfo, JobId, Notice, Protocol, Refusal, Reply};
 use windlass_session::{Conversation, Read, Reason, Speaker};
 
-pub use adopt::Unfit;
 pub use settings::Settings;
 
 use crate::wire::{ErrorReply, Frames, Handle, Message, Packet, Request, Response};
@@ -90,7 +89,7 @@ impl GearmanSpeaker {
     fn packet(&mut self, packet: &Packet, talk: &mut Talk<'_>) {
         match Request::parse(packet) {
             Ok(request) => self.request(request, talk),
-            Err(error) => error.reply().encode(talk.bytes()),
+            Err(refusal) => refusal.encode(talk.bytes()),
         }
     }
 

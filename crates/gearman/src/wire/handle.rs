@@ -5,9 +5,6 @@
 use std::fmt;
 use std::ops::Deref;
 
-use bytes::BytesMut;
-
-use super::number::Decimal;
 use super::{HANDLE_BYTES_MAX, HANDLE_PREFIX_BYTES_MAX};
 
 /// The beginning of every handle of this server, such as `H:lap`.
@@ -53,33 +50,19 @@ impl HandlePrefix {
                 let byte = prefix.get(offset).copied().unwrap_or_default();
                 Err(HandlePrefixError::Unprintable { offset, byte })
             }
-            None => Ok(Self::of(prefix.iter().copied())),
+            None => {
+                let mut start = Handle { bytes: [0; HANDLE_BYTES_MAX], len: 0 };
+                prefix.iter().chain(b":").for_each(|byte| start.push(*byte));
+                Ok(Self { start })
+            }
         }
-    }
-
-    /// gearmand's own prefix, `H:` and the name of the machine. A long name is cut, and invalid bytes become dashes.
-    pub fn of_host(name: &[u8]) -> Self {
-        let name = name.iter().map(|byte| if fits_in_handle(*byte) { *byte } else { b'-' });
-        Self::of(b"H:".iter().copied().chain(name).take(HANDLE_PREFIX_BYTES_MAX))
-    }
-
-    fn of(prefix: impl Iterator<Item = u8>) -> Self {
-        let mut start = Handle { bytes: [0; HANDLE_BYTES_MAX], len: 0 };
-        prefix.chain([b':']).for_each(|byte| start.push(byte));
-        Self { start }
     }
 
     /// The handle with this number.
     pub fn handle(&self, number: u64) -> Handle {
         let mut handle = self.start;
-        Decimal::new(number).bytes().iter().for_each(|digit| handle.push(*digit));
+        itoa::Buffer::new().format(number).bytes().for_each(|digit| handle.push(digit));
         handle
-    }
-
-    /// Appends the handle with this number, without a NUL.
-    pub fn write(&self, number: u64, out: &mut BytesMut) {
-        out.extend_from_slice(&self.start);
-        out.extend_from_slice(Decimal::new(number).bytes());
     }
 
     /// The number of a handle that has this prefix. Accepts one NUL after it, because clients send that. `None` for a
@@ -102,8 +85,9 @@ fn fits_in_handle(byte: u8) -> bool {
 }
 
 /// A handle, kept inline; dereferences to its bytes, without a NUL.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Handle {
+    /// Zeros behind the handle.
     bytes: [u8; HANDLE_BYTES_MAX],
     len: usize,
 }
@@ -125,14 +109,6 @@ impl Deref for Handle {
         self.bytes.get(..self.len).unwrap_or_default()
     }
 }
-
-impl PartialEq for Handle {
-    fn eq(&self, other: &Self) -> bool {
-        **self == **other
-    }
-}
-
-impl Eq for Handle {}
 
 impl fmt::Display for Handle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -11,7 +11,6 @@
 //! defect in gearmand (a unique of 64 bytes loses its last one), it works here.
 
 pub mod admin;
-mod arguments;
 pub mod frames;
 pub mod handle;
 mod number;
@@ -22,15 +21,13 @@ pub mod response;
 #[cfg(test)]
 mod tests;
 
-pub use admin::{
-    AdminError, AdminReply, AdminRequest, QueueLimits, worker_row_begin, worker_row_end, worker_row_functions,
-};
+pub use admin::{AdminError, AdminRequest, QueueLimits, reply};
 pub use frames::{DecodeError, Frames, Limits, Message};
 pub use handle::{Handle, HandlePrefix, HandlePrefixError};
 pub use number::status_number;
 pub use packet::{HEADER_BYTES, Kind, Magic, Packet};
 pub use refusal::ErrorReply;
-pub use request::{AssignForm, Priority, Request, RequestError, Schedule, Submission, is_exceptions};
+pub use request::{AssignForm, Priority, Request, Schedule, Submission, is_exceptions};
 pub use response::{Response, ResponseError, Status};
 
 /// Longest job handle without its terminator. Spec: "Binary Packet" (64 bytes with the NUL).

@@ -1,35 +1,8 @@
-//! Decimal numbers: written without allocating, and parsed as leniently as in gearmand's C. Handles are parsed in
-//! `handle`, because each of their numbers has exactly one spelling.
+//! Decimal numbers, parsed as leniently as in gearmand's C. Handles are parsed in `handle`, because each of their
+//! numbers has exactly one spelling.
 //!
 //! Rules: C's `atoi` and `strtoll` (leading blanks, one sign, digits, anything after them ignored), minus their
 //! overflow.
-
-/// The decimal digits of a number, kept inline.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Decimal {
-    digits: [u8; 20],
-    start: usize,
-}
-
-impl Decimal {
-    pub(super) fn new(mut number: u64) -> Self {
-        let mut digits = [b'0'; 20];
-        let mut start = digits.len();
-        for slot in digits.iter_mut().rev() {
-            *slot = b'0' + (number % 10) as u8;
-            number /= 10;
-            start -= 1;
-            if number == 0 {
-                break;
-            }
-        }
-        Self { digits, start }
-    }
-
-    pub(super) fn bytes(&self) -> &[u8] {
-        self.digits.get(self.start..).unwrap_or_default()
-    }
-}
 
 /// The number at the start of `text`. 0 if there is no number or it is negative, `None` if it is too large.
 pub(super) fn leading_number(text: &[u8]) -> Option<u64> {

@@ -1,5 +1,5 @@
 //! Every constant ERROR packet: a code, a NUL and a text. The session chooses which to send, except for malformed
-//! packets (`request::RequestError`).
+//! packets, which the parser of requests refuses.
 //!
 //! Spec: `PROTOCOL`, "ERROR", which names no code. These are gearmand's, to the byte. The last four are ours, for
 //! packets that gearmand does not answer or does not refuse.

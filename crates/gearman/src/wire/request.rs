@@ -1,5 +1,5 @@
-//! Every request of the specification, and how it is written; `parse` parses it. Missing and overlong arguments are
-//! errors here. The session decides whether the request makes sense on its connection.
+//! Every request of the specification, and how it is written; `parse` parses it, and refuses missing and overlong
+//! arguments. The session decides whether the request makes sense on its connection.
 //!
 //! Spec: `PROTOCOL`, the sections "… Requests". If arguments are missing, gearmand searches the packets that follow for
 //! a NUL; here only the one packet fails.
@@ -8,11 +8,7 @@ mod parse;
 
 use bytes::{Bytes, BytesMut};
 
-use super::arguments::until_nul;
-use super::number::Decimal;
 use super::packet::{Kind, Magic, write_packet};
-use super::refusal::ErrorReply;
-use super::{FUNCTION_BYTES_MAX, HANDLE_BYTES_MAX, OPTION_BYTES_MAX, REDUCER_BYTES_MAX, UNIQUE_BYTES_MAX};
 
 /// A request. Its fields are views of the packet's body: copy a small field of a large body before keeping it for long.
 ///
@@ -196,80 +192,9 @@ pub struct Schedule {
     pub day_of_week: Bytes,
 }
 
-/// The packet is refused and the connection continues: answer with [`reply`](Self::reply).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum RequestError {
-    /// Its magic is that of a response.
-    #[error("{kind} with the magic of a response")]
-    ResponseMagic {
-        /// Its type.
-        kind: Kind,
-    },
-    /// Only servers send this type.
-    #[error("{kind} is not a request")]
-    NotARequest {
-        /// Its type.
-        kind: Kind,
-    },
-    /// NULs are missing.
-    #[error("{kind} with {found} arguments, {needed} needed")]
-    TooFewArguments {
-        /// Its type.
-        kind: Kind,
-        /// The number of arguments present.
-        found: usize,
-        /// The number of arguments required.
-        needed: usize,
-    },
-    /// The limit is [`UNIQUE_BYTES_MAX`].
-    #[error("unique of {bytes} bytes, {UNIQUE_BYTES_MAX} allowed")]
-    UniqueTooLarge {
-        /// Its length.
-        bytes: usize,
-    },
-    /// The limit is [`REDUCER_BYTES_MAX`].
-    #[error("reducer of {bytes} bytes, {REDUCER_BYTES_MAX} allowed")]
-    ReducerTooLarge {
-        /// Its length.
-        bytes: usize,
-    },
-    /// The limit is [`HANDLE_BYTES_MAX`]. Applies to WORK_FAIL and GET_STATUS.
-    #[error("handle of {bytes} bytes, {HANDLE_BYTES_MAX} allowed")]
-    HandleTooLarge {
-        /// Its length.
-        bytes: usize,
-    },
-    /// The limit is [`FUNCTION_BYTES_MAX`].
-    #[error("function name of {bytes} bytes, {FUNCTION_BYTES_MAX} allowed")]
-    FunctionTooLarge {
-        /// Its length.
-        bytes: usize,
-    },
-    /// The limit is [`OPTION_BYTES_MAX`].
-    #[error("option name of {bytes} bytes, {OPTION_BYTES_MAX} allowed")]
-    OptionTooLarge {
-        /// Its length.
-        bytes: usize,
-    },
-    /// The time does not fit into 63 bits.
-    #[error("epoch beyond {} seconds", i64::MAX)]
-    EpochOutOfRange,
-}
-
-impl RequestError {
-    /// The ERROR packet that answers the error.
-    pub const fn reply(&self) -> ErrorReply {
-        match self {
-            Self::ResponseMagic { .. } => ErrorReply::INVALID_MAGIC,
-            Self::NotARequest { .. } => ErrorReply::INVALID_COMMAND,
-            Self::TooFewArguments { .. } => ErrorReply::TOO_FEW_ARGUMENTS,
-            Self::UniqueTooLarge { .. } | Self::ReducerTooLarge { .. } => ErrorReply::UNIQUE_TOO_LARGE,
-            Self::HandleTooLarge { .. } => ErrorReply::HANDLE_TOO_LARGE,
-            Self::FunctionTooLarge { .. } => ErrorReply::FUNCTION_TOO_LARGE,
-            Self::OptionTooLarge { .. } => ErrorReply::UNKNOWN_OPTION,
-            Self::EpochOutOfRange => ErrorReply::EPOCH_OUT_OF_RANGE,
-        }
-    }
+/// The only argument of a packet, up to its first NUL. Some peers send it as a C string.
+fn until_nul(argument: &[u8]) -> &[u8] {
+    argument.split(|byte| *byte == 0).next().unwrap_or_default()
 }
 
 /// Whether an OPTION_REQ names the only option: case is ignored, and a NUL after it accepted.
@@ -323,7 +248,7 @@ impl Request {
             | Self::SetOption { name: only }
             | Self::SetClientId { id: only } => packet(&[only]),
             Self::CanDoTimeout { function, timeout_ms } => {
-                packet(&[function, Decimal::new(*timeout_ms).bytes()]);
+                packet(&[function, itoa::Buffer::new().format(*timeout_ms).as_bytes()]);
             }
             Self::WorkStatus { handle, numerator, denominator } => packet(&[handle, numerator, denominator]),
             Self::WorkData { handle, data }
@@ -342,7 +267,7 @@ impl Request {
                 &job.workload,
             ]),
             Self::SubmitEpoch { job, when_s } => {
-                packet(&[&job.function, &job.unique, Decimal::new(*when_s).bytes(), &job.workload]);
+                packet(&[&job.function, &job.unique, itoa::Buffer::new().format(*when_s).as_bytes(), &job.workload]);
             }
             Self::SubmitReduce { job, reducer, aggregate: Some(aggregate), .. } => {
                 packet(&[&job.function, &job.unique, reducer, aggregate, &job.workload]);

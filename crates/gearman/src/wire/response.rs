@@ -4,8 +4,7 @@
 
 use bytes::BytesMut;
 
-use super::arguments::Arguments;
-use super::number::{Decimal, status_number};
+use super::number::status_number;
 use super::packet::{Kind, Magic, Packet, write_packet_but};
 
 /// A response, borrowing its contents. An argument that a NUL ends must not contain one. Handles are written without a
@@ -216,17 +215,18 @@ impl<'a> Response<'a> {
             | Self::WorkComplete { handle, data }
             | Self::WorkException { handle, data } => packet(&[handle, data]),
             Self::StatusRes { handle, status } => {
-                let numerator = Decimal::new(status.numerator.into());
-                let denominator = Decimal::new(status.denominator.into());
+                let (mut numerator, mut denominator) = (itoa::Buffer::new(), itoa::Buffer::new());
                 let (known, running) = (flag(status.known), flag(status.running));
-                packet(&[handle, known, running, numerator.bytes(), denominator.bytes()]);
+                let numerator = numerator.format(status.numerator).as_bytes();
+                packet(&[handle, known, running, numerator, denominator.format(status.denominator).as_bytes()]);
             }
             Self::StatusResUnique { unique, status, clients } => {
-                let numerator = Decimal::new(status.numerator.into());
-                let denominator = Decimal::new(status.denominator.into());
-                let clients = Decimal::new(clients.into());
+                let (mut numerator, mut denominator) = (itoa::Buffer::new(), itoa::Buffer::new());
                 let (known, running) = (flag(status.known), flag(status.running));
-                packet(&[unique, known, running, numerator.bytes(), denominator.bytes(), clients.bytes()]);
+                let numerator = numerator.format(status.numerator).as_bytes();
+                let denominator = denominator.format(status.denominator).as_bytes();
+                let mut buffer = itoa::Buffer::new();
+                packet(&[unique, known, running, numerator, denominator, buffer.format(clients).as_bytes()]);
             }
             Self::Error { code, text } => packet(&[code, text]),
         }
@@ -239,80 +239,66 @@ impl<'a> Response<'a> {
     /// The packet is not a response of the specification.
     pub fn parse(packet: &'a Packet) -> Result<Self, ResponseError> {
         let kind = packet.kind;
-        if packet.magic != Magic::Response {
-            return Err(ResponseError::NotAResponse { kind });
-        }
-        let mut arguments = Arguments::new(&packet.body);
-        let read = match kind {
-            Kind::NOOP => Some(Self::Noop),
-            Kind::NO_JOB => Some(Self::NoJob),
-            Kind::JOB_CREATED => Some(Self::JobCreated { handle: arguments.rest() }),
-            Kind::WORK_FAIL => Some(Self::WorkFail { handle: arguments.rest() }),
-            Kind::ECHO_RES => Some(Self::EchoRes { data: arguments.rest() }),
-            Kind::OPTION_RES => Some(Self::OptionRes { name: arguments.rest() }),
-            Kind::JOB_ASSIGN | Kind::JOB_ASSIGN_UNIQ | Kind::JOB_ASSIGN_ALL => assignment(kind, &mut arguments),
-            Kind::WORK_STATUS | Kind::WORK_DATA | Kind::WORK_WARNING | Kind::WORK_COMPLETE | Kind::WORK_EXCEPTION => {
-                report(kind, &mut arguments)
+        match kind {
+            _ if packet.magic != Magic::Response => Err(ResponseError::NotAResponse { kind }),
+            Kind::NOOP => Ok(Self::Noop),
+            Kind::NO_JOB => Ok(Self::NoJob),
+            Kind::JOB_CREATED => split(packet).map(|[handle]| Self::JobCreated { handle }),
+            Kind::JOB_ASSIGN => {
+                split(packet).map(|[handle, function, workload]| Self::JobAssign { handle, function, workload })
             }
-            Kind::STATUS_RES => status_res(&mut arguments),
-            Kind::STATUS_RES_UNIQUE => status_res_unique(&mut arguments),
-            Kind::ERROR => error(&mut arguments),
-            _ => return Err(ResponseError::NotAResponse { kind }),
-        };
-        read.ok_or(ResponseError::TooFewArguments { kind, found: arguments.found })
+            Kind::JOB_ASSIGN_UNIQ => split(packet).map(|[handle, function, unique, workload]| Self::JobAssignUniq {
+                handle,
+                function,
+                unique,
+                workload,
+            }),
+            Kind::JOB_ASSIGN_ALL => split(packet).map(|[handle, function, unique, reducer, workload]| {
+                Self::JobAssignAll { handle, function, unique, reducer, workload }
+            }),
+            Kind::WORK_STATUS => split(packet).map(|[handle, numerator, denominator]| Self::WorkStatus {
+                handle,
+                numerator,
+                denominator,
+            }),
+            Kind::WORK_DATA => split(packet).map(|[handle, data]| Self::WorkData { handle, data }),
+            Kind::WORK_WARNING => split(packet).map(|[handle, data]| Self::WorkWarning { handle, data }),
+            Kind::WORK_COMPLETE => split(packet).map(|[handle, data]| Self::WorkComplete { handle, data }),
+            Kind::WORK_EXCEPTION => split(packet).map(|[handle, data]| Self::WorkException { handle, data }),
+            Kind::WORK_FAIL => split(packet).map(|[handle]| Self::WorkFail { handle }),
+            Kind::STATUS_RES => split(packet).map(|[handle, known, running, numerator, denominator]| Self::StatusRes {
+                handle,
+                status: Status::read([known, running, numerator, denominator]),
+            }),
+            Kind::STATUS_RES_UNIQUE => {
+                split(packet).map(|[unique, known, running, numerator, denominator, clients]| {
+                    let status = Status::read([known, running, numerator, denominator]);
+                    Self::StatusResUnique { unique, status, clients: status_number(clients) }
+                })
+            }
+            Kind::ECHO_RES => split(packet).map(|[data]| Self::EchoRes { data }),
+            Kind::OPTION_RES => split(packet).map(|[name]| Self::OptionRes { name }),
+            Kind::ERROR => split(packet).map(|[code, text]| Self::Error { code, text }),
+            _ => Err(ResponseError::NotAResponse { kind }),
+        }
     }
 }
 
-fn assignment<'a>(kind: Kind, arguments: &mut Arguments<'a>) -> Option<Response<'a>> {
-    let (handle, function) = (arguments.terminated()?, arguments.terminated()?);
-    if kind == Kind::JOB_ASSIGN {
-        return Some(Response::JobAssign { handle, function, workload: arguments.rest() });
+impl Status {
+    fn read([known, running, numerator, denominator]: [&[u8]; 4]) -> Self {
+        let (numerator, denominator) = (status_number(numerator), status_number(denominator));
+        Self { known: known == b"1", running: running == b"1", numerator, denominator }
     }
-    let unique = arguments.terminated()?;
-    if kind == Kind::JOB_ASSIGN_UNIQ {
-        return Some(Response::JobAssignUniq { handle, function, unique, workload: arguments.rest() });
+}
+
+/// The arguments of a packet that needs this many. The last is the whole rest of the body, NULs included.
+fn split<const NEEDED: usize>(packet: &Packet) -> Result<[&[u8]; NEEDED], ResponseError> {
+    let mut arguments = [&b""[..]; NEEDED];
+    let mut present = packet.body.splitn(NEEDED, |byte| *byte == 0);
+    for (found, argument) in arguments.iter_mut().enumerate() {
+        *argument = present.next().ok_or(ResponseError::TooFewArguments { kind: packet.kind, found })?;
     }
-    let reducer = arguments.terminated()?;
-    let workload = arguments.rest();
-    Some(Response::JobAssignAll { handle, function, unique, reducer, workload })
-}
-
-fn report<'a>(kind: Kind, arguments: &mut Arguments<'a>) -> Option<Response<'a>> {
-    let handle = arguments.terminated()?;
-    if kind == Kind::WORK_STATUS {
-        let numerator = arguments.terminated()?;
-        return Some(Response::WorkStatus { handle, numerator, denominator: arguments.rest() });
-    }
-    let data = arguments.rest();
-    Some(match kind {
-        Kind::WORK_DATA => Response::WorkData { handle, data },
-        Kind::WORK_WARNING => Response::WorkWarning { handle, data },
-        Kind::WORK_COMPLETE => Response::WorkComplete { handle, data },
-        _ => Response::WorkException { handle, data },
-    })
-}
-
-fn status_res<'a>(arguments: &mut Arguments<'a>) -> Option<Response<'a>> {
-    let handle = arguments.terminated()?;
-    let (known, running) = (arguments.terminated()? == b"1", arguments.terminated()? == b"1");
-    let numerator = status_number(arguments.terminated()?);
-    let denominator = status_number(arguments.rest());
-    let status = Status { known, running, numerator, denominator };
-    Some(Response::StatusRes { handle, status })
-}
-
-fn status_res_unique<'a>(arguments: &mut Arguments<'a>) -> Option<Response<'a>> {
-    let unique = arguments.terminated()?;
-    let (known, running) = (arguments.terminated()? == b"1", arguments.terminated()? == b"1");
-    let numerator = status_number(arguments.terminated()?);
-    let denominator = status_number(arguments.terminated()?);
-    let clients = status_number(arguments.rest());
-    let status = Status { known, running, numerator, denominator };
-    Some(Response::StatusResUnique { unique, status, clients })
-}
-
-fn error<'a>(arguments: &mut Arguments<'a>) -> Option<Response<'a>> {
-    Some(Response::Error { code: arguments.terminated()?, text: arguments.rest() })
+    Ok(arguments)
 }
 
 fn flag(set: bool) -> &'static [u8] {

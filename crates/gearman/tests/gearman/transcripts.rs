@@ -57,7 +57,7 @@ fn wire(scene: &Scene) -> MemoryWire<'_> {
 
 /// Keys and values as in the daemon's configuration.
 fn settings(scene: &Scene) -> Settings {
-    let mut settings = Settings::new(HandlePrefix::of_host(b"here"));
+    let mut settings = Settings::new(HandlePrefix::new(b"H:here").unwrap());
     let gearman = Side { protocol: Protocol::GEARMAN, name: "gearman", origin: None };
     settings.bridge = Arc::new(Bridge::new(vec![gearman]));
     let keys = scene.settings.iter().filter(|(key, _)| key != "rights");

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use windlass_engine::{Claim, ClientId, Command, Event, JobRef, Tag, Token};
+use windlass_engine::{Claim, ClientId, Command, Event, JobRef, Tag, TakeCommand, Token};
 
 use super::effect::{Effect, FIXED_BYTES};
 use super::has::Has;
@@ -47,7 +47,7 @@ impl Client {
 
     pub(super) fn asked(&mut self, tag: Tag, command: &Command) {
         let effect = Effect::of(tag, command);
-        if command.is_answered(tag) && !matches!(effect, Effect::Take(..)) {
+        if command.is_answered(tag) && !matches!(effect, Effect::Take(_, TakeCommand::Take(_))) {
             self.expect(tag);
         }
         self.bytes += effect.weight();

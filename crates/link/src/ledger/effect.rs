@@ -2,8 +2,8 @@
 
 use bytes::Bytes;
 use windlass_engine::{
-    ClientCommand, ClientInfo, Command, From, JobCommand, JobRef, LeaseCommand, NewJob, Proof, Select, Subscription,
-    Tag, Take, TakeCommand, Timestamp, WorkerCommand, WorkerState,
+    ClientCommand, Command, From, JobCommand, JobRef, LeaseCommand, NewJob, Proof, Subscription, Tag, Take,
+    TakeCommand, Timestamp, WorkerCommand, WorkerState,
 };
 
 /// Counted for each thing beside its names and bodies.
@@ -14,21 +14,8 @@ pub(super) const FIXED_BYTES: usize = 128;
 pub(super) enum Effect {
     /// Nothing.
     None,
-    Open(ClientInfo),
-    SetName(Bytes),
-    Serve(Subscription),
-    Unserve {
-        queue: Bytes,
-        requeue: bool,
-    },
-    UnserveAll {
-        requeue: bool,
-    },
-    Watch {
-        queue: Option<Bytes>,
-        text: Bytes,
-        room: u32,
-    },
+    Client(ClientCommand),
+    Take(Tag, TakeCommand),
     SetState {
         worker: Bytes,
         state: WorkerState,
@@ -37,13 +24,6 @@ pub(super) enum Effect {
         worker: Bytes,
         about: Bytes,
     },
-    Take(Tag, Box<Take>),
-    WaitForWork,
-    Credit {
-        credits: u32,
-        select: Select,
-    },
-    Unwait,
     Push(Push),
     End(Tag, JobRef, Proof),
     Extend {
@@ -57,13 +37,8 @@ pub(super) enum Effect {
 impl Effect {
     pub(super) fn of(tag: Tag, command: &Command) -> Self {
         match command {
-            Command::Client(command) => Self::of_client(command),
-            Command::Take(command) => match command {
-                TakeCommand::Take(take) => Self::Take(tag, Box::new(take.clone())),
-                TakeCommand::WaitForWork => Self::WaitForWork,
-                TakeCommand::Credit { credits, select } => Self::Credit { credits: *credits, select: *select },
-                TakeCommand::Unwait => Self::Unwait,
-            },
+            Command::Client(command) => Self::Client(command.clone()),
+            Command::Take(command) => Self::Take(tag, command.clone()),
             // Without an answer the job's number is not known.
             Command::Job(JobCommand::Push(job)) if job.listen.is_wanted() && tag.wants_answer() => {
                 Self::Push(Push { tag, new: (!job.durable).then(|| job.clone()) })
@@ -87,20 +62,6 @@ impl Effect {
         }
     }
 
-    fn of_client(command: &ClientCommand) -> Self {
-        match command {
-            ClientCommand::Open(info) => Self::Open(info.clone()),
-            ClientCommand::SetName(name) => Self::SetName(name.clone()),
-            ClientCommand::Serve(subscription) => Self::Serve(subscription.clone()),
-            ClientCommand::Unserve { queue, requeue } => Self::Unserve { queue: queue.clone(), requeue: *requeue },
-            ClientCommand::UnserveAll { requeue } => Self::UnserveAll { requeue: *requeue },
-            ClientCommand::Watch { queue, text, room } => {
-                Self::Watch { queue: queue.clone(), text: text.clone(), room: *room }
-            }
-            ClientCommand::Close | ClientCommand::Disconnect(_) => Self::None,
-        }
-    }
-
     fn of_lease(tag: Tag, command: &LeaseCommand) -> Self {
         match command {
             LeaseCommand::Finish { job, proof, .. }
@@ -118,23 +79,19 @@ impl Effect {
     /// What it counts as.
     pub(super) fn weight(&self) -> usize {
         match self {
-            Self::Open(info) => FIXED_BYTES + info.address.len(),
-            Self::SetName(text)
-            | Self::Serve(Subscription { queue: text, .. })
-            | Self::Unserve { queue: text, .. }
+            Self::Client(ClientCommand::Open(info)) => FIXED_BYTES + info.address.len(),
+            Self::Client(
+                ClientCommand::SetName(text)
+                | ClientCommand::Serve(Subscription { queue: text, .. })
+                | ClientCommand::Unserve { queue: text, .. },
+            )
             | Self::SetState { worker: text, .. }
             | Self::End(_, JobRef::Name(text) | JobRef::KeyAnywhere { key: text, .. }, _) => weight([text]),
-            Self::Watch { queue, text, .. } => weight(queue.iter().chain([text])),
+            Self::Client(ClientCommand::Watch { queue, text, .. }) => weight(queue.iter().chain([text])),
             Self::Register { worker, about } => weight([worker, about]),
-            Self::Take(_, take) => take_weight(take),
+            Self::Take(_, TakeCommand::Take(take)) => take_weight(take),
             Self::Push(push) => new_weight(push.new.as_deref()),
-            Self::None
-            | Self::UnserveAll { .. }
-            | Self::WaitForWork
-            | Self::Credit { .. }
-            | Self::Unwait
-            | Self::End(..)
-            | Self::Extend { .. } => FIXED_BYTES,
+            Self::None | Self::Client(_) | Self::Take(..) | Self::End(..) | Self::Extend { .. } => FIXED_BYTES,
         }
     }
 }

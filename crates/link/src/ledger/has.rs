@@ -100,24 +100,7 @@ impl Has {
     pub(super) fn apply(&mut self, effect: Effect, turn: &mut u64) {
         match effect {
             Effect::None => {}
-            Effect::Open(info) => {
-                self.bytes += info.address.len();
-                self.info.get_or_insert(info);
-            }
-            Effect::SetName(name) => {
-                self.bytes = self.bytes.saturating_sub(self.name.len()) + name.len();
-                self.name = name;
-            }
-            Effect::Serve(subscription) => self.serve(subscription),
-            Effect::Unserve { queue, requeue } => self.unserve(|served| *served == queue, requeue),
-            Effect::UnserveAll { requeue } => self.unserve(|_| true, requeue),
-            Effect::Watch { queue, text, room } => match &mut self.watch {
-                Some(watch) => watch.room = watch.room.saturating_add(room),
-                None => {
-                    self.bytes += weight(queue.iter().chain([&text]));
-                    self.watch = Some(Watch { queue, text, room });
-                }
-            },
+            Effect::Client(command) => self.client(command),
             Effect::Register { worker, about } => {
                 if self.worker.is_none() && !worker.is_empty() {
                     self.bytes += weight([&worker, &about]);
@@ -129,23 +112,7 @@ impl Has {
                     own.state = own.state.max(state);
                 }
             }
-            Effect::Take(tag, take) => self.take(tag, *take, turn),
-            Effect::WaitForWork => {
-                if self.takes.is_empty() {
-                    self.asleep = Some(next(turn));
-                }
-            }
-            Effect::Credit { credits, select } => {
-                let had = self.credit.left;
-                let since = if had == 0 { next(turn) } else { self.credit.turn };
-                self.credit = Credit { left: had.saturating_add(credits), select: Some(select), turn: since };
-            }
-            Effect::Unwait => {
-                self.takes.drain(..).for_each(|(_, _, take)| {
-                    self.bytes = self.bytes.saturating_sub(take_weight(&take));
-                });
-                (self.asleep, self.credit.left) = (None, 0);
-            }
+            Effect::Take(tag, command) => self.wait(tag, command, turn),
             Effect::Push(push) => {
                 self.bytes += new_weight(push.new.as_deref());
                 self.pushes.push_back(push);
@@ -157,6 +124,30 @@ impl Has {
                     held.until = if only_later { held.until.max(until) } else { until };
                 }
             }
+        }
+    }
+
+    fn client(&mut self, command: ClientCommand) {
+        match command {
+            ClientCommand::Open(info) => {
+                self.bytes += info.address.len();
+                self.info.get_or_insert(info);
+            }
+            ClientCommand::SetName(name) => {
+                self.bytes = self.bytes.saturating_sub(self.name.len()) + name.len();
+                self.name = name;
+            }
+            ClientCommand::Serve(subscription) => self.serve(subscription),
+            ClientCommand::Unserve { queue, requeue } => self.unserve(|served| *served == queue, requeue),
+            ClientCommand::UnserveAll { requeue } => self.unserve(|_| true, requeue),
+            ClientCommand::Watch { queue, text, room } => match &mut self.watch {
+                Some(watch) => watch.room = watch.room.saturating_add(room),
+                None => {
+                    self.bytes += weight(queue.iter().chain([&text]));
+                    self.watch = Some(Watch { queue, text, room });
+                }
+            },
+            ClientCommand::Close | ClientCommand::Disconnect(_) => {}
         }
     }
 
@@ -185,6 +176,28 @@ impl Has {
     }
 
     // ---- what it waits for -----------------------------------------------------------------------------------------
+
+    fn wait(&mut self, tag: Tag, command: TakeCommand, turn: &mut u64) {
+        match command {
+            TakeCommand::Take(take) => self.take(tag, take, turn),
+            TakeCommand::WaitForWork => {
+                if self.takes.is_empty() {
+                    self.asleep = Some(next(turn));
+                }
+            }
+            TakeCommand::Credit { credits, select } => {
+                let had = self.credit.left;
+                let since = if had == 0 { next(turn) } else { self.credit.turn };
+                self.credit = Credit { left: had.saturating_add(credits), select: Some(select), turn: since };
+            }
+            TakeCommand::Unwait => {
+                self.takes.drain(..).for_each(|(_, _, take)| {
+                    self.bytes = self.bytes.saturating_sub(take_weight(&take));
+                });
+                (self.asleep, self.credit.left) = (None, 0);
+            }
+        }
+    }
 
     fn take(&mut self, tag: Tag, take: Take, turn: &mut u64) {
         self.asleep = None;

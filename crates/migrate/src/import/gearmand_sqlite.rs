@@ -151,7 +151,7 @@ impl Row {
         let submission = Submission { function: self.function, unique: self.unique, workload: self.data };
         // A time before 1970 has passed, and 0 means at once.
         let run_at_s = u64::try_from(self.when_to_run).unwrap_or_default();
-        gearman.adopt(submission, priority, run_at_s).map_err(|why| why.to_string())
+        gearman.adopt(submission, priority, run_at_s)
     }
 
     /// Hashes the whole row, so that two different rows never look alike.

@@ -243,7 +243,7 @@ impl Lines {
                 let why = "it is longer than any job can be, as this daemon is configured";
                 each(number, &[], Err(why.to_owned()))?;
             } else if !text.is_empty() {
-                each(number, text, Line::read(text, protocols).map_err(|why| why.to_string()))?;
+                each(number, text, Line::read(text, protocols))?;
             }
         }
         Ok(())

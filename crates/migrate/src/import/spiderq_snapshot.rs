@@ -65,7 +65,7 @@ impl SpiderqSnapshot {
         snapshot.each(&mut |Entry { key, value }| {
             let name = format!("entry {}", report.items + 1);
             let shown = format!("key \"{}\"", key.escape_ascii());
-            let job = spiderq.adopt(key, value).map(Line::from).map_err(|why| why.to_string());
+            let job = spiderq.adopt(key, value).map(Line::from);
             match report.take(&mut importer, job, &name, &format_args!("{shown}: "))? {
                 Some(Outcome::Known) => report.print(&format_args!("{name} kept: {shown} is there already")),
                 Some(Outcome::Taken | Outcome::Refused(_)) | None => Ok(()),

@@ -4,7 +4,7 @@
 //! is a new job, which needs only a `queue`, or the first or last line of an export. Unknown fields in a new job are
 //! errors.
 
-use std::borrow::Cow;
+use std::fmt;
 use std::sync::Arc;
 
 use base64::Engine as _;
@@ -78,31 +78,6 @@ fn names(origins: &Origins) -> String {
     names.split_last().map_or_else(String::new, |(last, others)| format!("{} or {last}", others.join(", ")))
 }
 
-/// Why a line cannot be imported.
-#[derive(Debug, thiserror::Error)]
-pub enum LineError {
-    /// The line is not a JSON object.
-    #[error("not a JSON object: {0}")]
-    Json(String),
-    /// A field is missing.
-    #[error("`{0}` is missing")]
-    Missing(&'static str),
-    /// A field has a wrong value.
-    #[error("`{field}` is not {expected}")]
-    Unfit {
-        /// The field.
-        field: String,
-        /// The expected value.
-        expected: Cow<'static, str>,
-    },
-    /// An unknown field.
-    #[error("`{0}` is not a field of a new job")]
-    Unknown(String),
-    /// The bytes in `record_base64` are not a record, or not one that can be imported.
-    #[error("`record_base64` cannot be read: {0}")]
-    Record(String),
-}
-
 /// Fields of a new job, and fields of an export that serve only for reading.
 const FIELDS: &str = "queue queue_base64 kind origin priority place ready_at_ms due_at_ms failures key key_base64 name name_base64 \
                       meta_base64 body body_base64 job attempts failure in_batch";
@@ -113,17 +88,17 @@ impl Line {
     /// # Errors
     ///
     /// Why the line cannot be imported.
-    pub fn read(line: &[u8], origins: &Origins) -> Result<Self, LineError> {
+    pub fn read(line: &[u8], origins: &Origins) -> Result<Self, String> {
         let fields = match serde_json::from_slice(line) {
             Ok(Value::Object(fields)) => Fields(fields),
-            Ok(_) => return Err(LineError::Json("another value".to_owned())),
-            Err(why) => return Err(LineError::Json(why.to_string())),
+            Ok(_) => return Err("not a JSON object: another value".to_owned()),
+            Err(why) => return Err(format!("not a JSON object: {why}")),
         };
         if let Some(next) = fields.number("next_number")? {
             return Ok(Self::NextNumber(next));
         }
         if let Some(version) = fields.number("windlass_export")? {
-            let number = |field| Ok::<_, LineError>(fields.number(field)?.unwrap_or_default());
+            let number = |field| Ok::<_, String>(fields.number(field)?.unwrap_or_default());
             return Ok(Self::Heading(Heading { version, commit: number("commit")?, whole: number("whole")? == 1 }));
         }
         if let Some(lines) = fields.number("export_end")? {
@@ -140,15 +115,15 @@ impl Line {
 struct Fields(Map<String, Value>);
 
 impl Fields {
-    fn recorded(&self, bytes: &[u8]) -> Result<Line, LineError> {
+    fn recorded(&self, bytes: &[u8]) -> Result<Line, String> {
         let mut records = Record::all(bytes);
-        let record = records.next().ok_or(LineError::Missing("record_base64"))?;
-        let record = record.map_err(|why| LineError::Record(why.to_string()))?;
+        let record = records.next().ok_or_else(|| missing("record_base64"))?;
+        let record = record.map_err(|why| unreadable(&why))?;
         if records.next().is_some() {
-            return Err(LineError::Record("trailing bytes after the record".to_owned()));
+            return Err(unreadable(&"trailing bytes after the record"));
         }
         let queue = || self.queue();
-        let body = || self.bytes("body")?.ok_or(LineError::Missing("body_base64"));
+        let body = || self.bytes("body")?.ok_or_else(|| missing("body_base64"));
         match record {
             Record::Put(job) => {
                 let payload = Payload::new(job.key(), job.name(), &body()?);
@@ -160,34 +135,34 @@ impl Fields {
             }
             Record::Batch(batch) => Ok(Line::Batch(batch)),
             Record::QueueSet(image) => {
-                let name = self.bytes("queue_settings")?.ok_or(LineError::Missing("queue_settings"))?;
+                let name = self.bytes("queue_settings")?.ok_or_else(|| missing("queue_settings"))?;
                 Ok(Line::Queue(QueueImage { name, ..image }))
             }
             Record::Day(begin) => Ok(Line::Day(begin)),
             Record::Meta(meta) => Ok(Line::Engine(Box::new(meta))),
             Record::Moved(_) | Record::Gone(_) | Record::QueueGone(_) | Record::NextRun(_) | Record::BatchMoved(_) => {
-                Err(LineError::Record("it is not a job, schedule, batch or queue".to_owned()))
+                Err(unreadable(&"it is not a job, schedule, batch or queue"))
             }
         }
     }
 
     /// The name of a queue. `windlass salvage` gave a number in place of one that was lost.
-    fn queue(&self) -> Result<Bytes, LineError> {
+    fn queue(&self) -> Result<Bytes, String> {
         if let Some(name) = self.bytes("queue")? {
             return Ok(name);
         }
         let number = self.number("queue_number")?.and_then(|number| number.try_into().ok());
-        number.map(|number| unnamed(QueueId(number))).ok_or(LineError::Missing("queue"))
+        number.map(|number| unnamed(QueueId(number))).ok_or_else(|| missing("queue"))
     }
 
-    fn new_job(&self, origins: &Origins) -> Result<NewJob, LineError> {
+    fn new_job(&self, origins: &Origins) -> Result<NewJob, String> {
         if ["schedule", "batch", "queue_settings"].iter().any(|field| self.0.contains_key(*field)) {
-            return Err(LineError::Missing("record_base64"));
+            return Err(missing("record_base64"));
         }
         if let Some(unknown) = self.0.keys().find(|field| !FIELDS.split(' ').any(|known| known == *field)) {
-            return Err(LineError::Unknown(unknown.clone()));
+            return Err(format!("`{unknown}` is not a field of a new job"));
         }
-        let queue = self.bytes("queue")?.ok_or(LineError::Missing("queue"))?;
+        let queue = self.bytes("queue")?.ok_or_else(|| missing("queue"))?;
         let (protocol, terms) = self.origin(origins)?;
         let kind = match self.text("kind")? {
             None => terms.kind,
@@ -220,7 +195,7 @@ impl Fields {
     }
 
     /// The protocol of a new job, by name or by number. Without either it is Gearman's.
-    fn origin(&self, origins: &Origins) -> Result<(Protocol, ImportTerms), LineError> {
+    fn origin(&self, origins: &Origins) -> Result<(Protocol, ImportTerms), String> {
         let known = |id: Protocol| origins.iter().find(|protocol| protocol.id() == id);
         let found = match self.0.get("origin") {
             None => known(Protocol::GEARMAN),
@@ -236,13 +211,13 @@ impl Fields {
             } else {
                 format!("a number from 1 to {}, or the name of a protocol", origins.len())
             };
-            LineError::Unfit { field: "origin".to_owned(), expected: expected.into() }
+            unfit("origin", &expected)
         })
     }
 
     /// When a new job may first be taken, and its state if the time does not imply it.
-    fn place(&self) -> Result<(Option<Timestamp>, Option<JobState>), LineError> {
-        let due_at = || Ok(Timestamp(self.number("due_at_ms")?.ok_or(LineError::Missing("due_at_ms"))?));
+    fn place(&self) -> Result<(Option<Timestamp>, Option<JobState>), String> {
+        let due_at = || self.number("due_at_ms")?.map(Timestamp).ok_or_else(|| missing("due_at_ms"));
         match self.text("place")? {
             None | Some("ready" | "leased") => Ok((None, None)),
             Some("scheduled") => Ok((Some(due_at()?), None)),
@@ -252,7 +227,7 @@ impl Fields {
         }
     }
 
-    fn text(&self, field: &str) -> Result<Option<&str>, LineError> {
+    fn text(&self, field: &str) -> Result<Option<&str>, String> {
         match self.0.get(field) {
             None => Ok(None),
             Some(Value::String(text)) => Ok(Some(text)),
@@ -260,20 +235,20 @@ impl Fields {
         }
     }
 
-    fn number(&self, field: &str) -> Result<Option<u64>, LineError> {
+    fn number(&self, field: &str) -> Result<Option<u64>, String> {
         match self.0.get(field) {
             None => Ok(None),
             Some(value) => value.as_u64().map(Some).ok_or_else(|| unfit(field, "a whole number")),
         }
     }
 
-    fn base64(&self, field: &str) -> Result<Option<Vec<u8>>, LineError> {
+    fn base64(&self, field: &str) -> Result<Option<Vec<u8>>, String> {
         let Some(text) = self.text(field)? else { return Ok(None) };
         BASE64_STANDARD.decode(text).map(Some).map_err(|_| unfit(field, "base64"))
     }
 
     /// A byte string: as text under its name, or as base64 under the name with `_base64` appended.
-    fn bytes(&self, field: &'static str) -> Result<Option<Bytes>, LineError> {
+    fn bytes(&self, field: &'static str) -> Result<Option<Bytes>, String> {
         let coded = format!("{field}_base64");
         match (self.text(field)?, self.base64(&coded)?) {
             (Some(_), Some(_)) => Err(unfit(&coded, "allowed beside the field without `_base64`")),
@@ -283,8 +258,16 @@ impl Fields {
     }
 }
 
-fn unfit(field: &str, expected: &'static str) -> LineError {
-    LineError::Unfit { field: field.to_owned(), expected: expected.into() }
+fn unfit(field: &str, expected: &str) -> String {
+    format!("`{field}` is not {expected}")
+}
+
+fn missing(field: &str) -> String {
+    format!("`{field}` is missing")
+}
+
+fn unreadable(why: &dyn fmt::Display) -> String {
+    format!("`record_base64` cannot be read: {why}")
 }
 
 /// The range of sort keys in a file: an import moves the range as a whole, so that the jobs keep their order.

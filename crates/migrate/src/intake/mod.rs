@@ -37,7 +37,7 @@ use windlass_store::{Guard, Journal, Log, Opened};
 pub use self::adopt::Adopted;
 use self::adopt::Adoption;
 pub use self::complete::{Completeness, Survey};
-pub use self::jsonl::{Ending, Heading, Line, LineError, Origins, Ranks};
+pub use self::jsonl::{Ending, Heading, Line, Origins, Ranks};
 pub use self::record::Source;
 use self::record::{Record, cannot_write};
 pub use self::restore::Restorer;

@@ -21,7 +21,7 @@ use crate::fixture;
 static ORIGINS: LazyLock<Vec<std::sync::Arc<dyn windlass_session::protocol::Protocol>>> =
     LazyLock::new(|| fixture::config(Path::new("")).protocols);
 
-pub(super) fn read(line: &[u8]) -> Result<Line, LineError> {
+pub(super) fn read(line: &[u8]) -> Result<Line, String> {
     Line::read(line, &ORIGINS)
 }
 

@@ -9,7 +9,7 @@ use std::ops::RangeInclusive;
 use windlass_engine::Cron;
 
 use super::{
-    CronError, DAY, Field, HOUR, MINUTE, MONTH, SECOND, WEEKDAY_FROM_SUNDAY, fields, of_word, shown, split_at,
+    CronError, DAY, Field, HOUR, MINUTE, MONTH, SECOND, WEEKDAY_FROM_SUNDAY, fields, of_word, split_at, wrong_number,
 };
 
 /// Without `L`, which is read separately.
@@ -30,9 +30,12 @@ pub fn parse(text: &[u8]) -> Result<Cron, CronError> {
         &[minute, hour, day, month, weekday] => compile([minute, hour, day, month, weekday]),
         &[minute, hour, day, month, weekday, second] => match read(&SECOND, second)? {
             1 => compile([minute, hour, day, month, weekday]),
-            _ => Err(CronError::Seconds),
+            _ => {
+                let text = "a job runs at the beginning of a minute: a sixth field, seconds, can only be 0";
+                Err(CronError(text.to_owned()))
+            }
         },
-        fields => Err(CronError::Fields { found: fields.len() }),
+        fields => Err(wrong_number(fields)),
     }
 }
 
@@ -80,10 +83,7 @@ fn read_weekdays(text: &[u8]) -> Result<(List, u64), CronError> {
     for item in text.split(|byte| *byte == b',') {
         let (days, nth) = match (split_at(item, b'#'), item) {
             (Some((days, b"")), _) => (days, None),
-            (Some((days, nth)), _) => match FIELD.number(nth)? {
-                nth @ 1..=5 => (days, Some(nth - 1)),
-                value => return Err(CronError::Range { field: FIELD.name, value, low: 1, high: 5 }),
-            },
+            (Some((days, nth)), _) => (days, Some(FIELD.within(FIELD.number(nth)?, 1..=5)? - 1)),
             (None, [b'L' | b'l', day @ ..]) => (day, Some(LAST)),
             (None, _) => (item, None),
         };
@@ -165,24 +165,21 @@ fn span(field: &Field, from: &[u8], to: &[u8], range: &[u8]) -> Result<RangeIncl
     let is_last = field.name == DAY.name && to.eq_ignore_ascii_case(b"l");
     let (from, to) = (value(field, from)?, if is_last { field.high } else { value(field, to)? });
     let to = if to == 0 && from > 0 && field.high == 7 { 7 } else { to };
-    if from > to { Err(CronError::Backwards { field: field.name, text: shown(range) }) } else { Ok(from..=to) }
+    if from > to { Err(field.backwards(range)) } else { Ok(from..=to) }
 }
 
 /// A value. 0 is accepted too, and means 1 where the field has no 0.
 fn value(field: &Field, text: &[u8]) -> Result<u16, CronError> {
-    match field.value(text) {
-        Err(CronError::Range { value: 0, .. }) => Ok(0),
-        value => value,
+    match field.number(text) {
+        Ok(0) => Ok(0),
+        _ => field.value(text),
     }
 }
 
 /// A step of any size.
 fn steps(field: &Field, text: &[u8]) -> Result<usize, CronError> {
     let is_number = !text.is_empty() && text.iter().all(u8::is_ascii_digit);
-    match field.step(text) {
-        Err(CronError::Value { .. }) if is_number => Ok(usize::MAX),
-        step => step,
-    }
+    if is_number && field.number(text).is_err() { Ok(usize::MAX) } else { field.step(text) }
 }
 
 #[cfg(test)]

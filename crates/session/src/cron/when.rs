@@ -8,7 +8,7 @@
 
 use windlass_engine::{Cron, Recurrence, Zone};
 
-use super::{CronError, SECOND, Week, compile, fields, parse, shown};
+use super::{CronError, SECOND, Week, compile, fields, parse, shown, wrong_number};
 
 /// When a job recurs. `timezone` comes from outside the expression, which may name a zone itself.
 ///
@@ -36,10 +36,11 @@ pub fn when(text: &str, timezone: Option<&str>) -> Result<Recurrence, CronError>
     if let (Some(one), Some(other)) = (own, beside)
         && one != other
     {
-        return Err(CronError::TwoZones { one: one.name(), other: other.name() });
+        return Err(CronError(format!("two time zones, {} and {}", one.name(), other.name())));
     }
     if let Some(span) = every(text) {
-        let interval_ms = span_ms(span).ok_or_else(|| CronError::Span { text: shown(span.as_bytes()) })?;
+        let wrong = || CronError(format!("`{}` is not a duration such as 1h30m", shown(span.as_bytes())));
+        let interval_ms = span_ms(span).ok_or_else(wrong)?;
         return Ok(Recurrence::Every { interval_ms });
     }
     let cron = expression(text.as_bytes())?;
@@ -50,7 +51,11 @@ pub fn when(text: &str, timezone: Option<&str>) -> Result<Recurrence, CronError>
 }
 
 fn zone_of(name: &str) -> Result<Zone, CronError> {
-    Zone::named(name.trim()).ok_or_else(|| CronError::Zone { text: shown(name.trim().as_bytes()) })
+    let name = name.trim();
+    Zone::named(name).ok_or_else(|| {
+        let text = shown(name.as_bytes());
+        CronError(format!("unknown time zone `{text}`; expected a name such as Europe/Berlin"))
+    })
 }
 
 fn expression(text: &[u8]) -> Result<Cron, CronError> {
@@ -66,7 +71,10 @@ fn expression(text: &[u8]) -> Result<Cron, CronError> {
             let cron = compile([minute, hour, day, month, weekday], Week::FromSunday)?;
             Ok(Cron { seconds, ..cron })
         }
-        _ => Err(CronError::FieldsOrSeconds { found: fields.len() }),
+        _ => {
+            let CronError(text) = wrong_number(&fields);
+            Err(CronError(format!("{text}, and seconds may stand before them")))
+        }
     }
 }
 

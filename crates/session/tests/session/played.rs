@@ -3,7 +3,7 @@
 #![allow(unreachable_pub, reason = "two tests have it")]
 
 use windlass_engine::Timestamp;
-use windlass_session::cron::{CronError, croniter};
+use windlass_session::cron::croniter;
 
 /// croniter's answers, counted.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -26,7 +26,7 @@ pub fn play(lines: &str) -> Played {
         let ours = croniter::parse(text.as_bytes());
         if times == "refused" {
             played.refused += 1;
-        } else if ours == Err(CronError::Seconds) {
+        } else if ours.as_ref().is_err_and(|error| error.to_string().ends_with("seconds, can only be 0")) {
             assert_ne!(text.split_whitespace().nth(5).map(|second| second.trim_matches('0')), Some(""), "{line}");
             played.seconds += 1;
         } else {

@@ -8,29 +8,16 @@ use windlass_engine::{Clash, KeyUntil, NewJob, Protocol, QueueKind, Unique};
 
 use super::Settings;
 
-/// Why an entry cannot be converted.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Unfit {
-    /// Too large for a message: neither `Add` could bring it nor `Lend` hand it out.
-    #[error("key and value of {bytes} bytes, zmtp.message_bytes_max is {limit}")]
-    TooLarge {
-        /// Length of key and value together.
-        bytes: usize,
-        /// The largest message allowed.
-        limit: usize,
-    },
-}
-
 impl Settings {
     /// An entry as `Add` makes it, at the tail.
     ///
     /// # Errors
     ///
     /// The entry is too large for any `Add`.
-    pub fn adopt(&self, key: Bytes, value: Bytes) -> Result<NewJob, Unfit> {
+    pub fn adopt(&self, key: Bytes, value: Bytes) -> Result<NewJob, String> {
         let (bytes, limit) = (key.len().saturating_add(value.len()), self.frame_bytes_max());
         if bytes > limit {
-            return Err(Unfit::TooLarge { bytes, limit });
+            return Err(format!("key and value of {bytes} bytes, zmtp.message_bytes_max is {limit}"));
         }
         Ok(self.entry(key, value))
     }
@@ -61,6 +48,6 @@ mod tests {
         });
         assert!(settings.adopt("cat".into(), "small".into()).is_ok());
         let unfit = settings.adopt("cat".into(), "larger".into()).unwrap_err();
-        assert_eq!(unfit.to_string(), "key and value of 9 bytes, zmtp.message_bytes_max is 8");
+        assert_eq!(unfit, "key and value of 9 bytes, zmtp.message_bytes_max is 8");
     }
 }

@@ -67,6 +67,9 @@ pub type Counts = [u64; 10];
 /// The places of `Ping` and `Remove`, which 1.3 does not have.
 const NEW_COUNTS: [usize; 2] = [0, 5];
 
+/// The first byte of both kinds of errors.
+const ERROR: u8 = 0x0B;
+
 impl Reply<'_> {
     /// Length on the wire, in bytes.
     #[must_use]
@@ -98,62 +101,48 @@ impl Reply<'_> {
 
     /// Appends the reply.
     pub fn encode(&self, out: &mut BytesMut) {
-        out.put_u8(self.tag());
         match *self {
-            Self::Counted(count) => out.put_u32(count),
+            Self::Counted(count) => {
+                out.put_u8(0x01);
+                out.put_u32(count);
+            }
+            Self::Added => out.put_u8(0x02),
+            Self::Kept => out.put_u8(0x03),
+            Self::Updated => out.put_u8(0x04),
+            Self::NotFound => out.put_u8(0x05),
             Self::Lent { lend_key, key, value } => {
+                out.put_u8(0x06);
                 out.put_u64(lend_key);
                 put(key, out);
                 put(value, out);
             }
+            Self::Repaid => out.put_u8(0x07),
+            Self::Heartbeaten => out.put_u8(0x08),
+            Self::Skipped => out.put_u8(0x09),
             Self::StatsGot(counts, dialect) => {
+                out.put_u8(0x0A);
                 let new = |at| dialect == Dialect::V1_3 && NEW_COUNTS.contains(&at);
                 counts.iter().enumerate().filter(|(at, _)| !new(*at)).for_each(|(_, count)| out.put_u64(*count));
             }
-            Self::Error(fault) => fault.encode(out),
+            Self::Error(fault) => {
+                out.put_u8(ERROR);
+                fault.encode(out);
+            }
             Self::Trouble(text) => {
-                out.put_u8(Flaw::SERVER.0);
+                out.put_slice(&[ERROR, Flaw::SERVER.0]);
                 put(text, out);
             }
-            Self::ValueFound(value) => put(value, out),
-            Self::Added
-            | Self::Kept
-            | Self::Updated
-            | Self::NotFound
-            | Self::Repaid
-            | Self::Heartbeaten
-            | Self::Skipped
-            | Self::Terminated
-            | Self::ValueNotFound
-            | Self::Flushed
-            | Self::QueueEmpty
-            | Self::Pong
-            | Self::Removed
-            | Self::NotRemoved => {}
-        }
-    }
-
-    const fn tag(&self) -> u8 {
-        match self {
-            Self::Counted(_) => 0x01,
-            Self::Added => 0x02,
-            Self::Kept => 0x03,
-            Self::Updated => 0x04,
-            Self::NotFound => 0x05,
-            Self::Lent { .. } => 0x06,
-            Self::Repaid => 0x07,
-            Self::Heartbeaten => 0x08,
-            Self::Skipped => 0x09,
-            Self::StatsGot(..) => 0x0A,
-            Self::Error(_) | Self::Trouble(_) => 0x0B,
-            Self::Terminated => 0x0C,
-            Self::ValueFound(_) => 0x0D,
-            Self::ValueNotFound => 0x0E,
-            Self::Flushed => 0x0F,
-            Self::QueueEmpty => 0x10,
-            Self::Pong => 0x11,
-            Self::Removed => 0x12,
-            Self::NotRemoved => 0x13,
+            Self::Terminated => out.put_u8(0x0C),
+            Self::ValueFound(value) => {
+                out.put_u8(0x0D);
+                put(value, out);
+            }
+            Self::ValueNotFound => out.put_u8(0x0E),
+            Self::Flushed => out.put_u8(0x0F),
+            Self::QueueEmpty => out.put_u8(0x10),
+            Self::Pong => out.put_u8(0x11),
+            Self::Removed => out.put_u8(0x12),
+            Self::NotRemoved => out.put_u8(0x13),
         }
     }
 }

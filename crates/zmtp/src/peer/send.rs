@@ -3,7 +3,7 @@
 use bytes::BytesMut;
 
 use super::Peer;
-use crate::message::{Envelope, Message, write_parts};
+use crate::message::{Envelope, write_parts};
 use crate::wire::{Flags, Header};
 
 /// Why a message was not appended. No part of it was.
@@ -30,16 +30,6 @@ impl Peer {
         let parts = parts.into_iter();
         self.admit(parts.clone().map(|part| Header::frame_bytes(part.len())).sum(), out)?;
         write_parts(parts, out);
-        Ok(())
-    }
-
-    /// Appends a message unchanged: one from another peer, or one for many.
-    ///
-    /// # Errors
-    /// [`Unsent`]: there is no peer, or no room.
-    pub fn forward(&self, message: &Message, out: &mut BytesMut) -> Result<(), Unsent> {
-        self.admit(message.frames().len(), out)?;
-        out.extend_from_slice(message.frames());
         Ok(())
     }
 

@@ -31,21 +31,21 @@ pub struct Metadata {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SocketType {
     /// Sends a request and waits for the answer.
-    Req,
+    Req = 3,
     /// Answers requests one after another.
-    Rep,
+    Rep = 4,
     /// Sends requests without waiting.
-    Dealer,
+    Dealer = 5,
     /// Addresses its answers to any peer.
-    Router,
+    Router = 6,
     /// Publishes to all subscribers.
-    Pub,
+    Pub = 1,
     /// Publishes, and receives subscriptions.
-    XPub,
+    XPub = 9,
     /// Subscribes.
-    Sub,
+    Sub = 2,
     /// Subscribes on behalf of others.
-    XSub,
+    XSub = 10,
 }
 
 impl SocketType {
@@ -69,33 +69,14 @@ impl SocketType {
 
     /// The type with this number in the greeting of ZMTP 2.0. `None` for types that cannot talk to ours.
     #[must_use]
-    pub const fn numbered(number: u8) -> Option<Self> {
-        Some(match number {
-            1 => Self::Pub,
-            2 => Self::Sub,
-            3 => Self::Req,
-            4 => Self::Rep,
-            5 => Self::Dealer,
-            6 => Self::Router,
-            9 => Self::XPub,
-            10 => Self::XSub,
-            _ => return None,
-        })
+    pub fn numbered(number: u8) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.number() == number)
     }
 
     /// Its number in the greeting of ZMTP 2.0.
     #[must_use]
     pub const fn number(self) -> u8 {
-        match self {
-            Self::Pub => 1,
-            Self::Sub => 2,
-            Self::Req => 3,
-            Self::Rep => 4,
-            Self::Dealer => 5,
-            Self::Router => 6,
-            Self::XPub => 9,
-            Self::XSub => 10,
-        }
+        self as u8
     }
 
     /// The type with this name.

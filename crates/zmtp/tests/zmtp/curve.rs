@@ -130,7 +130,7 @@ fn messages_and_commands_go_both_ways() {
         assert!(message.parts().eq(parts.iter().copied()));
         assert_eq!(wire.peer.bytes_wanted(), 0);
         let mut out = BytesMut::new();
-        wire.peer.forward(&message, &mut out).unwrap();
+        wire.peer.send(message.parts(), &mut out).unwrap();
         wire.leave(&out);
         let answer: Vec<u8> = parts.iter().flat_map(|_| wire.receive()).collect();
         assert!(answer == frames(parts), "another answer");

@@ -200,7 +200,7 @@ proptest! {
         let expected = Message::new(expected);
         prop_assert_eq!(&*out, expected.frames());
         out.clear();
-        peer.forward(&message, &mut out).unwrap();
+        peer.send(message.parts(), &mut out).unwrap();
         prop_assert_eq!(&*out, message.frames());
     }
 

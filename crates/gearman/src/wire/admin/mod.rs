@@ -3,8 +3,9 @@
 //!
 //! Spec: `PROTOCOL`, "Administrative Protocol"; commands and replies that it does not list are gearmand's, to the byte.
 
-mod reply;
+pub mod reply;
 mod request;
+#[cfg(any(test, feature = "testing"))]
+mod testing;
 
-pub use reply::{AdminReply, worker_row_begin, worker_row_end, worker_row_functions};
 pub use request::{AdminError, AdminRequest, QueueLimits};

@@ -3,11 +3,11 @@
 //! Spec: `PROTOCOL`, "Administrative Protocol". Verbs and keywords are case-insensitive. Several blanks count as one,
 //! except that a line must not start with one.
 
-use bytes::{BufMut, Bytes, BytesMut};
+use bytes::Bytes;
 
-use super::AdminReply;
+use super::reply;
 use crate::wire::ADMIN_WORDS_MAX;
-use crate::wire::number::{Decimal, status_number};
+use crate::wire::number::status_number;
 
 /// A command. Names are views into the line.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -75,64 +75,27 @@ pub struct QueueLimits {
     pub low: u32,
 }
 
-/// An invalid line. Answer with [`reply`](Self::reply), or close the connection if it returns `None`.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+/// An invalid line.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AdminError {
-    /// Close the connection without an answer.
-    #[error("more than {ADMIN_WORDS_MAX} words on a text line")]
-    TooManyWords,
-    /// A line of an HTTP request. Close the connection without an answer: any web page can send one to a port of its
-    /// reader's machine, with text commands in its body.
-    #[error("HTTP instead of a text command: {verb:?}")]
-    Http {
-        /// The first word of the line.
-        verb: Bytes,
-    },
-    /// Unknown verb. Also `show`, `cancel` and `cancel job` without further words, `shutdown` with anything but
-    /// `graceful`, and an empty line.
-    #[error("unknown text command {verb:?}")]
-    UnknownCommand {
-        /// As typed, without the words after it.
-        verb: Bytes,
-    },
-    /// The verb exists, but requires other arguments.
-    #[error("wrong arguments for text command {verb:?}")]
-    WrongArguments {
-        /// As typed.
-        verb: Bytes,
-    },
-    /// `show` with unknown arguments.
-    #[error("unknown arguments for show")]
-    UnknownShow,
-    /// `cancel` with unknown arguments.
-    #[error("unknown arguments for cancel")]
-    UnknownCancel,
-}
-
-impl AdminError {
-    /// The line that answers the error; `None` if the connection must be closed without an answer.
-    pub fn reply(&self) -> Option<AdminReply<'_>> {
-        match self {
-            Self::TooManyWords | Self::Http { .. } => None,
-            Self::UnknownCommand { verb } => Some(AdminReply::UnknownCommand { verb }),
-            Self::WrongArguments { verb } => Some(AdminReply::WrongArguments { verb }),
-            Self::UnknownShow => Some(AdminReply::UnknownShow),
-            Self::UnknownCancel => Some(AdminReply::UnknownCancel),
-        }
-    }
+    /// The line that answers it. The command is unknown, too, for `show`, `cancel` and `cancel job` without further
+    /// words, `shutdown` with anything but `graceful`, and an empty line.
+    Answer(Vec<u8>),
+    /// Close the connection without an answer, for this reason: more words than [`ADMIN_WORDS_MAX`], or a line of an
+    /// HTTP request. Any web page can send one to a port of its reader's machine, with text commands in its body.
+    Close(String),
 }
 
 impl AdminRequest {
     /// Parses a line, without its ending, as [`Message::Line`](crate::wire::Message::Line) contains it.
     ///
     /// # Errors
-    /// See [`AdminError`]; two of them end the connection.
+    /// See [`AdminError`].
     pub fn parse(line: &Bytes) -> Result<Self, AdminError> {
-        let (typed, arguments) = words(line)?;
-        let verb = || line.slice_ref(typed);
+        let (verb, arguments) = words(line)?;
         let name = |word: &[u8]| line.slice_ref(word);
         let function = |word: &[u8]| word.eq_ignore_ascii_case(b"function");
-        match (&*typed.to_ascii_lowercase(), arguments.as_slice()) {
+        match (&*verb.to_ascii_lowercase(), arguments.as_slice()) {
             (b"version", _) => Ok(Self::Version),
             (b"getpid", _) => Ok(Self::Pid),
             (b"verbose", _) => Ok(Self::Verbosity),
@@ -146,45 +109,18 @@ impl AdminRequest {
             (b"requeue", [what, handle]) if what.eq_ignore_ascii_case(b"job") => {
                 Ok(Self::RequeueJob { handle: name(handle) })
             }
-            (b"cancel", [_, _, ..]) => Err(AdminError::UnknownCancel),
+            (b"cancel", [_, _, ..]) => Err(AdminError::Answer(reply::UNKNOWN_CANCEL.to_vec())),
             (b"create", [what, word]) if function(what) => Ok(Self::CreateFunction { function: name(word) }),
             (b"drop", [what, word]) if function(what) => Ok(Self::DropFunction { function: name(word) }),
             (b"shutdown", []) => Ok(Self::Shutdown { graceful: false }),
             (b"shutdown", [how]) if how.eq_ignore_ascii_case(b"graceful") => Ok(Self::Shutdown { graceful: true }),
             (b"maxqueue", [word, sizes @ ..]) => Ok(Self::MaxQueue { function: name(word), limits: limits(sizes) }),
-            (b"create" | b"drop" | b"maxqueue", _) => Err(AdminError::WrongArguments { verb: verb() }),
-            _ if is_http(typed, &arguments) => Err(AdminError::Http { verb: verb() }),
-            _ => Err(AdminError::UnknownCommand { verb: verb() }),
-        }
-    }
-
-    /// Appends the command and CRLF: with CRLF every server reads the whole last word. Names must not contain blanks or
-    /// line feeds.
-    pub fn encode(&self, out: &mut BytesMut) {
-        let mut line = |words: &[&[u8]]| out.put_slice(&words.join(&b' '));
-        match self {
-            Self::Version => line(&[b"version"]),
-            Self::Pid => line(&[b"getpid"]),
-            Self::Verbosity => line(&[b"verbose"]),
-            Self::Status => line(&[b"status"]),
-            Self::PriorityStatus => line(&[b"prioritystatus"]),
-            Self::Workers => line(&[b"workers"]),
-            Self::ShowJobs => line(&[b"show", b"jobs"]),
-            Self::ShowUniqueJobs => line(&[b"show", b"unique", b"jobs"]),
-            Self::ShowDeadJobs => line(&[b"show", b"dead", b"jobs"]),
-            Self::RequeueJob { handle } => line(&[b"requeue", b"job", handle]),
-            Self::Shutdown { graceful: false } => line(&[b"shutdown"]),
-            Self::Shutdown { graceful: true } => line(&[b"shutdown", b"graceful"]),
-            Self::CancelJob { handle } => line(&[b"cancel", b"job", handle]),
-            Self::CreateFunction { function } => line(&[b"create", b"function", function]),
-            Self::DropFunction { function } => line(&[b"drop", b"function", function]),
-            Self::MaxQueue { function, limits } => {
-                let [high, normal, low] =
-                    [limits.high, limits.normal, limits.low].map(|jobs| Decimal::new(jobs.into()));
-                line(&[b"maxqueue", function, high.bytes(), normal.bytes(), low.bytes()]);
+            (b"create" | b"drop" | b"maxqueue", _) => Err(AdminError::Answer(reply::wrong_arguments(verb))),
+            _ if is_http(verb, &arguments) => {
+                Err(AdminError::Close(format!("HTTP instead of a text command: {:?}", line.slice_ref(verb))))
             }
+            _ => Err(AdminError::Answer(reply::unknown_command(verb))),
         }
-        out.put_slice(b"\r\n");
     }
 }
 
@@ -194,7 +130,7 @@ fn words(line: &[u8]) -> Result<(&[u8], Vec<&[u8]>), AdminError> {
     let verb = words.next().unwrap_or_default();
     let arguments: Vec<_> = words.filter(|word| !word.is_empty()).take(ADMIN_WORDS_MAX).collect();
     if arguments.len() == ADMIN_WORDS_MAX {
-        return Err(AdminError::TooManyWords);
+        return Err(AdminError::Close(format!("more than {ADMIN_WORDS_MAX} words on a text line")));
     }
     Ok((verb, arguments))
 }
@@ -211,7 +147,7 @@ fn show(arguments: &[&[u8]]) -> Result<AdminRequest, AdminError> {
         [b"jobs"] => Ok(AdminRequest::ShowJobs),
         [b"unique", b"jobs"] => Ok(AdminRequest::ShowUniqueJobs),
         [b"dead", b"jobs"] => Ok(AdminRequest::ShowDeadJobs),
-        _ => Err(AdminError::UnknownShow),
+        _ => Err(AdminError::Answer(reply::UNKNOWN_SHOW.to_vec())),
     }
 }
 

@@ -4,10 +4,10 @@
 
 use bytes::Bytes;
 
-use super::{AssignForm, Priority, Request, RequestError, Schedule, Submission};
-use crate::wire::arguments::{Arguments, until_nul};
+use super::{AssignForm, Priority, Request, Schedule, Submission, until_nul};
 use crate::wire::number::leading_number;
 use crate::wire::packet::{Kind, Magic, Packet};
+use crate::wire::refusal::ErrorReply;
 use crate::wire::{
     CLIENT_ID_BYTES_MAX, FUNCTION_BYTES_MAX, HANDLE_BYTES_MAX, OPTION_BYTES_MAX, REDUCER_BYTES_MAX, UNIQUE_BYTES_MAX,
 };
@@ -16,14 +16,13 @@ impl Request {
     /// Parses a packet. Extra bytes in packets without arguments are ignored, as in gearmand.
     ///
     /// # Errors
-    /// The packet must be answered with [`RequestError::reply`]; the connection continues.
-    pub fn parse(packet: &Packet) -> Result<Self, RequestError> {
-        let kind = packet.kind;
+    /// The packet must be answered with this ERROR packet; the connection continues.
+    pub fn parse(packet: &Packet) -> Result<Self, ErrorReply> {
         if packet.magic == Magic::Response {
-            return Err(RequestError::ResponseMagic { kind });
+            return Err(ErrorReply::INVALID_MAGIC);
         }
-        let fields = Fields { packet, arguments: Arguments::new(&packet.body) };
-        match kind {
+        let fields = Fields { packet, rest: &packet.body };
+        match packet.kind {
             Kind::CAN_DO => fields.last_function().map(|function| Self::CanDo { function }),
             Kind::CANT_DO => fields.last_function().map(|function| Self::CantDo { function }),
             Kind::CAN_DO_TIMEOUT => fields.can_do_timeout(),
@@ -54,82 +53,66 @@ impl Request {
             Kind::ECHO_REQ => Ok(Self::Echo { data: packet.body.clone() }),
             Kind::OPTION_REQ => fields.set_option(),
             Kind::SET_CLIENT_ID => Ok(fields.set_client_id()),
-            _ => Err(RequestError::NotARequest { kind }),
+            _ => Err(ErrorReply::INVALID_COMMAND),
         }
     }
 }
 
-/// The number of arguments a body must have. Opaque data at the end counts as one. A packet with one argument always
-/// has it: the body. `WORK_DATA` and its variants may consist of the handle alone.
-const fn arguments_needed(kind: Kind) -> usize {
-    match kind {
-        Kind::SUBMIT_JOB_SCHED => 8,
-        Kind::SUBMIT_JOB_EPOCH | Kind::SUBMIT_REDUCE_JOB | Kind::SUBMIT_REDUCE_JOB_BACKGROUND => 4,
-        Kind::SUBMIT_JOB
-        | Kind::SUBMIT_JOB_BG
-        | Kind::SUBMIT_JOB_HIGH
-        | Kind::SUBMIT_JOB_HIGH_BG
-        | Kind::SUBMIT_JOB_LOW
-        | Kind::SUBMIT_JOB_LOW_BG
-        | Kind::WORK_STATUS => 3,
-        Kind::CAN_DO_TIMEOUT => 2,
-        _ => 1,
-    }
-}
-
 /// The arguments of one packet, taken from the front as views of its body.
+///
+/// Spec: `PROTOCOL`, "Binary Packet" (the last argument is the whole rest, NULs included).
 struct Fields<'a> {
     packet: &'a Packet,
-    arguments: Arguments<'a>,
+    rest: &'a [u8],
 }
 
 impl Fields<'_> {
-    fn terminated(&mut self) -> Result<Bytes, RequestError> {
-        let Some(argument) = self.arguments.terminated() else {
-            let kind = self.packet.kind;
-            let needed = arguments_needed(kind);
-            return Err(RequestError::TooFewArguments { kind, found: self.arguments.found, needed });
+    fn terminated(&mut self) -> Result<Bytes, ErrorReply> {
+        let mut parts = self.rest.splitn(2, |byte| *byte == 0);
+        let (Some(argument), Some(rest)) = (parts.next(), parts.next()) else {
+            return Err(ErrorReply::TOO_FEW_ARGUMENTS);
         };
+        self.rest = rest;
         Ok(self.packet.body.slice_ref(argument))
     }
 
     fn rest(&self) -> Bytes {
-        self.packet.body.slice_ref(self.arguments.rest())
+        self.packet.body.slice_ref(self.rest)
     }
 
     fn rest_until_nul(&self) -> Bytes {
-        self.packet.body.slice_ref(until_nul(self.arguments.rest()))
+        self.packet.body.slice_ref(until_nul(self.rest))
     }
 
-    fn last_function(&self) -> Result<Bytes, RequestError> {
-        within(self.rest(), FUNCTION_BYTES_MAX, |bytes| RequestError::FunctionTooLarge { bytes })
+    fn last_function(&self) -> Result<Bytes, ErrorReply> {
+        within(self.rest(), FUNCTION_BYTES_MAX, ErrorReply::FUNCTION_TOO_LARGE)
     }
 
-    fn last_handle(&self) -> Result<Bytes, RequestError> {
-        within(self.rest_until_nul(), HANDLE_BYTES_MAX, |bytes| RequestError::HandleTooLarge { bytes })
+    fn last_handle(&self) -> Result<Bytes, ErrorReply> {
+        within(self.rest_until_nul(), HANDLE_BYTES_MAX, ErrorReply::HANDLE_TOO_LARGE)
     }
 
-    fn function(&mut self) -> Result<Bytes, RequestError> {
-        within(self.terminated()?, FUNCTION_BYTES_MAX, |bytes| RequestError::FunctionTooLarge { bytes })
+    fn function(&mut self) -> Result<Bytes, ErrorReply> {
+        within(self.terminated()?, FUNCTION_BYTES_MAX, ErrorReply::FUNCTION_TOO_LARGE)
     }
 
-    fn unique(&mut self) -> Result<Bytes, RequestError> {
-        within(self.terminated()?, UNIQUE_BYTES_MAX, |bytes| RequestError::UniqueTooLarge { bytes })
+    fn unique(&mut self) -> Result<Bytes, ErrorReply> {
+        within(self.terminated()?, UNIQUE_BYTES_MAX, ErrorReply::UNIQUE_TOO_LARGE)
     }
 
-    fn can_do_timeout(mut self) -> Result<Request, RequestError> {
+    fn can_do_timeout(mut self) -> Result<Request, ErrorReply> {
         let function = self.function()?;
-        let timeout_ms = leading_number(self.arguments.rest()).unwrap_or(0);
+        let timeout_ms = leading_number(self.rest).unwrap_or(0);
         Ok(Request::CanDoTimeout { function, timeout_ms })
     }
 
-    fn submit(mut self, priority: Priority, background: bool) -> Result<Request, RequestError> {
+    fn submit(mut self, priority: Priority, background: bool) -> Result<Request, ErrorReply> {
         let (function, unique) = (self.function()?, self.unique()?);
         let job = Submission { function, unique, workload: self.rest() };
         Ok(Request::Submit { job, priority, background })
     }
 
-    fn submit_sched(mut self) -> Result<Request, RequestError> {
+    fn submit_sched(mut self) -> Result<Request, ErrorReply> {
         let (function, unique) = (self.function()?, self.unique()?);
         let schedule = Box::new(Schedule {
             minute: self.terminated()?,
@@ -142,25 +125,25 @@ impl Fields<'_> {
         Ok(Request::SubmitSched { job, schedule })
     }
 
-    fn submit_epoch(mut self) -> Result<Request, RequestError> {
+    fn submit_epoch(mut self) -> Result<Request, ErrorReply> {
         let (function, unique) = (self.function()?, self.unique()?);
         let when_s = leading_number(&self.terminated()?)
             .filter(|when_s| i64::try_from(*when_s).is_ok())
-            .ok_or(RequestError::EpochOutOfRange)?;
+            .ok_or(ErrorReply::EPOCH_OUT_OF_RANGE)?;
         let job = Submission { function, unique, workload: self.rest() };
         Ok(Request::SubmitEpoch { job, when_s })
     }
 
-    fn submit_reduce(mut self, background: bool) -> Result<Request, RequestError> {
+    fn submit_reduce(mut self, background: bool) -> Result<Request, ErrorReply> {
         let (function, unique) = (self.function()?, self.unique()?);
         let reducer = self.terminated()?;
-        let reducer = within(reducer, REDUCER_BYTES_MAX, |bytes| RequestError::ReducerTooLarge { bytes })?;
+        let reducer = within(reducer, REDUCER_BYTES_MAX, ErrorReply::UNIQUE_TOO_LARGE)?;
         let aggregate = self.terminated().ok();
         let job = Submission { function, unique, workload: self.rest() };
         Ok(Request::SubmitReduce { job, reducer, aggregate, background })
     }
 
-    fn work_status(mut self) -> Result<Request, RequestError> {
+    fn work_status(mut self) -> Result<Request, ErrorReply> {
         let (handle, numerator) = (self.terminated()?, self.terminated()?);
         Ok(Request::WorkStatus { handle, numerator, denominator: self.rest() })
     }
@@ -174,17 +157,14 @@ impl Fields<'_> {
         }
     }
 
-    fn get_status_unique(self) -> Result<Request, RequestError> {
+    fn get_status_unique(self) -> Result<Request, ErrorReply> {
         let unique = self.rest_until_nul();
-        within(unique, UNIQUE_BYTES_MAX, |bytes| RequestError::UniqueTooLarge { bytes })
-            .map(|unique| Request::GetStatusUnique { unique })
+        within(unique, UNIQUE_BYTES_MAX, ErrorReply::UNIQUE_TOO_LARGE).map(|unique| Request::GetStatusUnique { unique })
     }
 
-    fn set_option(self) -> Result<Request, RequestError> {
-        match until_nul(self.arguments.rest()).len() {
-            0..=OPTION_BYTES_MAX => Ok(Request::SetOption { name: self.rest() }),
-            bytes => Err(RequestError::OptionTooLarge { bytes }),
-        }
+    fn set_option(self) -> Result<Request, ErrorReply> {
+        within(self.rest_until_nul(), OPTION_BYTES_MAX, ErrorReply::UNKNOWN_OPTION)?;
+        Ok(Request::SetOption { name: self.rest() })
     }
 
     fn set_client_id(self) -> Request {
@@ -194,9 +174,6 @@ impl Fields<'_> {
     }
 }
 
-fn within(argument: Bytes, bytes_max: usize, error: impl FnOnce(usize) -> RequestError) -> Result<Bytes, RequestError> {
-    match argument.len() {
-        bytes if bytes > bytes_max => Err(error(bytes)),
-        _ => Ok(argument),
-    }
+fn within(argument: Bytes, bytes_max: usize, refusal: ErrorReply) -> Result<Bytes, ErrorReply> {
+    if argument.len() > bytes_max { Err(refusal) } else { Ok(argument) }
 }

@@ -2,9 +2,7 @@
 
 use bytes::{Bytes, BytesMut};
 
-use crate::wire::{
-    AdminError, AdminReply, AdminRequest, QueueLimits, worker_row_begin, worker_row_end, worker_row_functions,
-};
+use crate::wire::{AdminError, AdminRequest, QueueLimits, reply};
 
 fn b(text: &str) -> Bytes {
     Bytes::copy_from_slice(text.as_bytes())
@@ -113,40 +111,43 @@ fn every_other_line_is_answered() {
         ("version b c d e f g h i j k", None),
     ];
     for (line, reply) in cases {
-        let error = AdminRequest::parse(&b(line)).expect_err(line);
-        let written = error.reply().map(|reply| written(&reply));
+        let line = b(line);
+        let written = match AdminRequest::parse(&line).expect_err("an unknown line") {
+            AdminError::Answer(reply) => Some(String::from_utf8(reply).unwrap()),
+            AdminError::Close(_) => None,
+        };
         let expected = reply.map(|(start, verb)| format!("{start}{verb}\r\n"));
         assert_eq!(written, expected, "{line:?}");
-        let ends = matches!(error, AdminError::TooManyWords | AdminError::Http { .. });
-        assert_eq!(written.is_none(), ends);
+    }
+}
+
+#[test]
+fn a_closed_connection_has_its_reason() {
+    let cases = [
+        ("GET / HTTP/1.1", "HTTP instead of a text command: b\"GET\""),
+        ("a b c d e f g h i", "more than 8 words on a text line"),
+    ];
+    for (line, reason) in cases {
+        assert_eq!(AdminRequest::parse(&b(line)), Err(AdminError::Close(reason.to_owned())));
     }
 }
 
 #[test]
 fn every_answer_is_written() {
-    let cases: &[(AdminReply<'_>, &str)] = &[
-        (AdminReply::Version { version: "1.1.20+ds" }, "OK 1.1.20+ds\n"),
-        (AdminReply::Pid { pid: 32005 }, "OK 32005\n"),
-        (AdminReply::Verbosity { level: "INFO" }, "OK INFO\n"),
-        (AdminReply::End, ".\n"),
-        (AdminReply::Done, "OK\r\n"),
-        (AdminReply::StatusRow { function: b"st_1", total: 4, running: 1, workers: 2 }, "st_1\t4\t1\t2\n"),
-        (AdminReply::StatusRow { function: b"", total: 1, running: 0, workers: 0 }, "\t1\t0\t0\n"),
-        (
-            AdminReply::PriorityStatusRow { function: b"st_1", high: 1, normal: 2, low: 3, workers: 4 },
-            "st_1\t1\t2\t3\t4\n",
-        ),
-        (AdminReply::JobRow { handle: b"H:vm:8", retries: 4, ignored: false, background: true }, "H:vm:8\t4\t0\t1\n"),
-        (AdminReply::JobRow { handle: b"H:vm:2", retries: 0, ignored: true, background: false }, "H:vm:2\t0\t1\t0\n"),
-        (AdminReply::UniqueRow { unique: b"u1" }, "u1\n"),
-        (AdminReply::UniqueRow { unique: b"" }, "\n"),
-        (AdminReply::UnknownJob, "ERR UNKNOWN_JOB\r\n"),
-        (AdminReply::FunctionNotFound, "ERR function not found\r\n"),
-        (AdminReply::FunctionBusy, "ERR there are still connected workers or executing clients\r\n"),
-    ];
-    for (reply, line) in cases {
-        assert_eq!(written(reply), *line);
-    }
+    let value = |text: &'static str| move |out: &mut BytesMut| reply::value(out, text);
+    let row = |name: &'static [u8], columns: &'static [u64]| move |out: &mut BytesMut| reply::row(out, name, columns);
+    assert_eq!(written(value("1.1.20+ds")), "OK 1.1.20+ds\n");
+    assert_eq!(written(row(b"st_1", &[4, 1, 2])), "st_1\t4\t1\t2\n");
+    assert_eq!(written(row(b"", &[1, 0, 0])), "\t1\t0\t0\n");
+    assert_eq!(written(row(b"st_1", &[1, 2, 3, 4])), "st_1\t1\t2\t3\t4\n");
+    assert_eq!(written(row(b"H:vm:8", &[4, 0, 1])), "H:vm:8\t4\t0\t1\n");
+    assert_eq!(written(row(b"u1", &[])), "u1\n");
+    assert_eq!(written(row(b"", &[])), "\n");
+    assert_eq!(reply::END, b".\n");
+    assert_eq!(reply::DONE, b"OK\r\n");
+    assert_eq!(reply::UNKNOWN_JOB, b"ERR UNKNOWN_JOB\r\n");
+    assert_eq!(reply::FUNCTION_NOT_FOUND, b"ERR function not found\r\n");
+    assert_eq!(reply::FUNCTION_BUSY, b"ERR there are still connected workers or executing clients\r\n");
 }
 
 #[test]
@@ -159,15 +160,15 @@ fn workers_are_listed_with_their_functions() {
     ];
     for (fd, address, id, functions, line) in cases {
         let mut out = BytesMut::new();
-        worker_row_begin(&mut out, *fd, address, id.as_bytes());
-        worker_row_functions(&mut out, *functions);
-        worker_row_end(&mut out);
+        reply::worker_row_begin(&mut out, *fd, address, id.as_bytes());
+        reply::worker_row_functions(&mut out, *functions);
+        reply::worker_row_end(&mut out);
         assert_eq!(out, line.as_bytes());
     }
 }
 
-fn written(reply: &AdminReply<'_>) -> String {
+fn written(write: impl FnOnce(&mut BytesMut)) -> String {
     let mut out = BytesMut::new();
-    reply.write(&mut out);
+    write(&mut out);
     String::from_utf8(out.to_vec()).unwrap()
 }

@@ -1,7 +1,5 @@
 //! Job handles.
 
-use bytes::BytesMut;
-
 use crate::wire::{HANDLE_BYTES_MAX, HANDLE_PREFIX_BYTES_MAX, HandlePrefix, HandlePrefixError};
 
 #[test]
@@ -40,11 +38,9 @@ fn only_the_canonical_form_is_a_handle() {
 fn the_largest_handle_fits() {
     let prefix = HandlePrefix::new(&[b'p'; HANDLE_PREFIX_BYTES_MAX]).unwrap();
     for number in [0, 1, 9, 10, 99, 100, u64::from(u32::MAX), u64::MAX - 1, u64::MAX] {
-        let mut out = BytesMut::new();
-        prefix.write(number, &mut out);
-        assert_eq!(&*prefix.handle(number), &*out);
-        assert_eq!(prefix.parse(&out), Some(number));
-        assert!(out.ends_with(number.to_string().as_bytes()));
+        let handle = prefix.handle(number);
+        assert_eq!(handle.to_string(), format!("{}:{number}", "p".repeat(HANDLE_PREFIX_BYTES_MAX)));
+        assert_eq!(prefix.parse(&handle), Some(number));
     }
     assert_eq!(prefix.handle(u64::MAX).len(), HANDLE_BYTES_MAX);
 }
@@ -65,21 +61,5 @@ fn a_prefix_that_would_break_handles_is_refused() {
     ];
     for (name, prefix, result) in cases {
         assert_eq!(HandlePrefix::new(prefix).map(|_| ()), *result, "{name}");
-    }
-}
-
-#[test]
-fn every_host_name_gives_a_valid_prefix() {
-    let long = format!("H:{}:7", "n".repeat(40));
-    let cases: &[(&str, &[u8], &str)] = &[
-        ("usual", b"lap", "H:lap:7"),
-        ("empty", b"", "H::7"),
-        ("blanks", b"my lap\n", "H:my-lap-:7"),
-        ("long", &[b'n'; 64], &long),
-    ];
-    for (name, host, handle) in cases {
-        let prefix = HandlePrefix::of_host(host);
-        assert_eq!(prefix.handle(7).to_string(), *handle, "{name}");
-        assert_eq!(prefix.parse(handle.as_bytes()), Some(7), "{name}");
     }
 }

@@ -4,8 +4,8 @@ use bytes::{Bytes, BytesMut};
 
 use super::{decode_one, packet};
 use crate::wire::{
-    AssignForm, ErrorReply, Kind, Magic, Priority, Request, RequestError, Response, Schedule, Submission,
-    is_exceptions, status_number,
+    AssignForm, ErrorReply, Kind, Magic, Priority, Request, Response, Schedule, Submission, is_exceptions,
+    status_number,
 };
 
 fn b(bytes: &[u8]) -> Bytes {
@@ -20,7 +20,7 @@ fn submit(priority: Priority, background: bool) -> Request {
     Request::Submit { job: submission("f", "u", b"w\0x"), priority, background }
 }
 
-fn parse(kind: u32, body: &[u8]) -> Result<Request, RequestError> {
+fn parse(kind: u32, body: &[u8]) -> Result<Request, ErrorReply> {
     Request::parse(&packet(Magic::Request, kind, body))
 }
 
@@ -144,28 +144,26 @@ fn epoch(when_s: u64) -> Request {
 
 #[test]
 fn arguments_that_run_short_fail_one_packet() {
-    let cases: &[(u32, &[u8], usize, usize)] = &[
-        (7, b"", 1, 3),
-        (7, b"f", 1, 3),
-        (7, b"f\0u", 2, 3),
-        (18, b"funconly", 1, 3),
-        (18, b"func\0uniq", 2, 3),
-        (21, b"f\0u", 2, 3),
-        (32, b"f\0u", 2, 3),
-        (33, b"f\0u", 2, 3),
-        (34, b"f\0u", 2, 3),
-        (12, b"H:lap:1", 1, 3),
-        (12, b"H:lap:1\x001", 2, 3),
-        (23, b"f", 1, 2),
-        (35, b"f\0u\x001\x002\x003\x004\x005", 7, 8),
-        (36, b"f\0u\x001", 3, 4),
-        (37, b"f\0u\0r", 3, 4),
-        (38, b"f\0u", 2, 4),
+    let cases: &[(u32, &[u8])] = &[
+        (7, b""),
+        (7, b"f"),
+        (7, b"f\0u"),
+        (18, b"funconly"),
+        (18, b"func\0uniq"),
+        (21, b"f\0u"),
+        (32, b"f\0u"),
+        (33, b"f\0u"),
+        (34, b"f\0u"),
+        (12, b"H:lap:1"),
+        (12, b"H:lap:1\x001"),
+        (23, b"f"),
+        (35, b"f\0u\x001\x002\x003\x004\x005"),
+        (36, b"f\0u\x001"),
+        (37, b"f\0u\0r"),
+        (38, b"f\0u"),
     ];
-    for (kind, body, found, needed) in cases {
-        let (kind, found, needed) = (Kind(*kind), *found, *needed);
-        let error = RequestError::TooFewArguments { kind, found, needed };
-        assert_eq!(parse(kind.0, body), Err(error), "{kind} {body:?}");
+    for (kind, body) in cases {
+        assert_eq!(parse(*kind, body), Err(ErrorReply::TOO_FEW_ARGUMENTS), "{} {body:?}", Kind(*kind));
     }
 }
 
@@ -182,12 +180,10 @@ fn a_work_packet_may_be_a_handle_alone() {
 fn arguments_too_large_fail_one_packet() {
     let long = |bytes| [b'x'].repeat(bytes);
     let with = |before: &[u8], bytes, after: &[u8]| [before, &long(bytes), after].concat();
-    let unique = RequestError::UniqueTooLarge { bytes: 65 };
-    let reducer = RequestError::ReducerTooLarge { bytes: 65 };
-    let handle = RequestError::HandleTooLarge { bytes: 64 };
-    let option = RequestError::OptionTooLarge { bytes: 64 };
-    let function = RequestError::FunctionTooLarge { bytes: 8193 };
-    let cases: &[(&str, u32, Vec<u8>, Option<RequestError>)] = &[
+    let (unique, reducer) = (ErrorReply::UNIQUE_TOO_LARGE, ErrorReply::UNIQUE_TOO_LARGE);
+    let (handle, option) = (ErrorReply::HANDLE_TOO_LARGE, ErrorReply::UNKNOWN_OPTION);
+    let (function, epoch) = (ErrorReply::FUNCTION_TOO_LARGE, ErrorReply::EPOCH_OUT_OF_RANGE);
+    let cases: &[(&str, u32, Vec<u8>, Option<ErrorReply>)] = &[
         ("unique of 64", 7, with(b"f\0", 64, b"\0w"), None),
         ("unique of 65", 7, with(b"f\0", 65, b"\0w"), Some(unique)),
         ("unique of 65, background", 18, with(b"f\0", 65, b"\0w"), Some(unique)),
@@ -213,8 +209,8 @@ fn arguments_too_large_fail_one_packet() {
         ("function of 8193, timeout", 23, with(b"", 8193, b"\x001"), Some(function)),
         ("function of 8192, job", 7, with(b"", 8192, b"\0\0w"), None),
         ("function of 8193, job", 7, with(b"", 8193, b"\0\0w"), Some(function)),
-        ("epoch beyond 63 bits", 36, b"f\0u\x009223372036854775808\0w".to_vec(), Some(RequestError::EpochOutOfRange)),
-        ("epoch beyond 64 bits", 36, b"f\0u\x0099999999999999999999\0w".to_vec(), Some(RequestError::EpochOutOfRange)),
+        ("epoch beyond 63 bits", 36, b"f\0u\x009223372036854775808\0w".to_vec(), Some(epoch)),
+        ("epoch beyond 64 bits", 36, b"f\0u\x0099999999999999999999\0w".to_vec(), Some(epoch)),
     ];
     for (name, kind, body, error) in cases {
         assert_eq!(parse(*kind, body).err(), *error, "{name}");
@@ -224,42 +220,33 @@ fn arguments_too_large_fail_one_packet() {
 #[test]
 fn packets_of_servers_are_refused() {
     for kind in [5, 6, 8, 10, 11, 17, 19, 20, 27, 31, 40, 42] {
-        let error = RequestError::NotARequest { kind: Kind(kind) };
-        assert_eq!(parse(kind, b"h\0f\0u\0r\0d"), Err(error));
+        assert_eq!(parse(kind, b"h\0f\0u\0r\0d"), Err(ErrorReply::INVALID_COMMAND));
     }
     for kind in 1..=42 {
         let packet = packet(Magic::Response, kind, b"");
-        let error = RequestError::ResponseMagic { kind: Kind(kind) };
-        assert_eq!(Request::parse(&packet), Err(error));
+        assert_eq!(Request::parse(&packet), Err(ErrorReply::INVALID_MAGIC));
     }
 }
 
 #[test]
 fn refusals_have_the_text_of_gearmand() {
-    let kind = Kind::SUBMIT_JOB;
-    let cases: &[(RequestError, &str, &str)] = &[
-        (RequestError::ResponseMagic { kind }, "INVALID_MAGIC", "Request magic expected"),
-        (RequestError::NotARequest { kind }, "INVALID_COMMAND", "Command not expected"),
+    let cases: &[(ErrorReply, &str, &str)] = &[
+        (ErrorReply::INVALID_MAGIC, "INVALID_MAGIC", "Request magic expected"),
+        (ErrorReply::INVALID_COMMAND, "INVALID_COMMAND", "Command not expected"),
+        (ErrorReply::TOO_FEW_ARGUMENTS, "INVALID_ARGUMENTS", "Packet has too few arguments"),
+        (ErrorReply::UNIQUE_TOO_LARGE, "ARGUMENT_TOO_LARGE", "Unique value too large"),
         (
-            RequestError::TooFewArguments { kind, found: 1, needed: 3 },
-            "INVALID_ARGUMENTS",
-            "Packet has too few arguments",
-        ),
-        (RequestError::UniqueTooLarge { bytes: 65 }, "ARGUMENT_TOO_LARGE", "Unique value too large"),
-        (RequestError::ReducerTooLarge { bytes: 65 }, "ARGUMENT_TOO_LARGE", "Unique value too large"),
-        (
-            RequestError::HandleTooLarge { bytes: 64 },
+            ErrorReply::HANDLE_TOO_LARGE,
             "ARGUMENT_TOO_LARGE",
             "Error occurred due to GEARMAND_JOB_HANDLE_SIZE being too small from snprintf",
         ),
-        (RequestError::FunctionTooLarge { bytes: 8193 }, "ARGUMENT_TOO_LARGE", "Function name too large"),
-        (RequestError::OptionTooLarge { bytes: 64 }, "UNKNOWN_OPTION", "Server does not recognize given option"),
-        (RequestError::EpochOutOfRange, "INVALID_ARGUMENTS", "Epoch time out of range"),
+        (ErrorReply::FUNCTION_TOO_LARGE, "ARGUMENT_TOO_LARGE", "Function name too large"),
+        (ErrorReply::UNKNOWN_OPTION, "UNKNOWN_OPTION", "Server does not recognize given option"),
+        (ErrorReply::EPOCH_OUT_OF_RANGE, "INVALID_ARGUMENTS", "Epoch time out of range"),
     ];
-    for (error, code, text) in cases {
-        assert_eq!(error.reply(), ErrorReply { code, text });
+    for (refusal, code, text) in cases {
         let mut out = BytesMut::new();
-        error.reply().encode(&mut out);
+        refusal.encode(&mut out);
         let packet = decode_one(&out);
         let expected = Response::Error { code: code.as_bytes(), text: text.as_bytes() };
         assert_eq!(Response::parse(&packet), Ok(expected));
