@@ -12,7 +12,7 @@ use std::{io, thread};
 use bytes::Bytes;
 use windlass_engine::{
     Clash, ClientCommand, ClientId, ClientInfo, Command as Ask, Context, Engine, Event, From, JobCommand, JobRef,
-    KeySource, KeyUntil, LeaseCommand, LeaseTerms, Limits, NewJob, Policies, Policy, Proof, Protocol, QueueCommand,
+    KeySource, KeyUntil, LeaseCommand, LeaseTerms, Limits, NewJob, Patterns, Policy, Proof, Protocol, QueueCommand, QueueSettings,
     Reply, Select, Subscription, Tag, Take, TakeCommand, Timestamp, Unique, Wait,
 };
 
@@ -111,8 +111,9 @@ fn life(jobs: u64, kind: &str) {
     let body = Bytes::from_static(&[7; 100]);
     if kind == "fair" {
         let fair = Policy { key: Some(KeySource::Prefix(b'|')), fair: true, ..Policy::default() };
-        let policies = Policies::from_iter([(queue.clone(), fair)]);
-        ask(Tag::NONE, Ask::Queue(QueueCommand::Policies(Box::new(policies))));
+        let settings = QueueSettings { policy: fair, ..QueueSettings::default() };
+        let patterns = Patterns::from_iter([(queue.clone(), settings)]);
+        ask(Tag::NONE, Ask::Queue(QueueCommand::SetPatterns(Box::new(patterns))));
     }
     let before = resident_bytes();
     let mut rng = Context::new(Timestamp(0), 9);
