@@ -12,8 +12,8 @@ use std::{io, thread};
 use bytes::Bytes;
 use windlass_engine::{
     Clash, ClientCommand, ClientId, ClientInfo, Command as Ask, Context, Engine, Event, From, JobCommand, JobRef,
-    KeySource, KeyUntil, LeaseCommand, LeaseTerms, Limits, NewJob, Patterns, Policy, Proof, Protocol, QueueCommand, QueueSettings,
-    Reply, Select, Subscription, Tag, Take, TakeCommand, Timestamp, Unique, Wait,
+    KeySource, KeyUntil, LeaseCommand, LeaseTerms, Limits, NewJob, Patterns, Policy, Proof, Protocol, QueueCommand,
+    QueueSettings, Reply, Select, Subscription, Tag, Take, TakeCommand, Timestamp, Unique, Wait,
 };
 
 const CLIENT: ClientId = ClientId(1);

@@ -2,8 +2,8 @@
 
 use windlass_engine::{
     Backoff, Bridge, ClientCommand, ClientInfo, Codec, Command, Event, JobCommand, JobStateKind, LeaseCommand,
-    LeaseTerms, MISFIT, Mutation, Proof, Protocol, QueueCommand, QueueKind, QueueRow, QueueRules, QueueSettings, Reply, Select,
-    Subscription, TakeCommand,
+    LeaseTerms, MISFIT, Mutation, Proof, Protocol, QueueCommand, QueueKind, QueueRow, QueueRules, QueueSettings, Reply,
+    Select, Subscription, TakeCommand,
 };
 
 use crate::common::*;

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use windlass_engine::{
     Backoff, BulkCommand, Calls, Command, Cursor, Event, Hold, Job, JobReader, JobStateKind, KeySource, Mutation,
-    OnExpiry, Patterns, Policy, Protocol, Query, QueueCommand, QueueRules, QueueSettings, Rate, Reply, TakeCommand, Timestamp, Why,
+    OnExpiry, Patterns, Policy, Protocol, Query, QueueCommand, QueueRules, QueueSettings, Rate, Reply, TakeCommand,
+    Timestamp, Why,
 };
 
 use crate::common::*;

@@ -2,8 +2,8 @@
 
 use windlass_engine::{
     Backoff, Bridge, Clash, Codec, Cron, Expiry, From, JobCommand, JobId, KeyUntil, LeaseTerms, Listen, NewBatch,
-    NewJob, NewSchedule, OnExpiry, Patterns, Priority, QueueRules, QueueSettings, Recurrence, Retry, ScheduleRef, Select,
-    Subscription, Take, Timestamp, Unique, Wait, Zone,
+    NewJob, NewSchedule, OnExpiry, Patterns, Priority, QueueRules, QueueSettings, Recurrence, Retry, ScheduleRef,
+    Select, Subscription, Take, Timestamp, Unique, Wait, Zone,
 };
 
 use super::script::Script;

@@ -13,8 +13,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use windlass_engine::{
     Backoff, BulkCommand, ClientCommand, ClientId, ClientInfo, Command, Context, Cursor, Engine, Event, Failure, From,
     JobCommand, JobId, JobRef, JobStateKind, KeySource, LeaseCommand, LeaseTerms, Limits, NewJob, Notice, OnExpiry,
-    Policy, Proof, Protocol, QueueCommand, QueueSettings, Rate, Reply, Retry, Select, Subscription, Tag, Take, TakeCommand,
-    Timestamp, Wait,
+    Policy, Proof, Protocol, QueueCommand, QueueSettings, Rate, Reply, Retry, Select, Subscription, Tag, Take,
+    TakeCommand, Timestamp, Wait,
 };
 use windlass_testkit::rng::Rng;
 use windlass_testkit::sim::{Tally, live_all, number};
