@@ -2,7 +2,7 @@
 //! reads its configuration again.
 
 use windlass_config::Error;
-use windlass_engine::{Bridge, Patterns, Policies, QueueCommand, QueueRules};
+use windlass_engine::{Bridge, Patterns, QueueCommand, QueueSettings};
 use windlass_hub::broker::Broker;
 use windlass_hub::hub::Hub;
 
@@ -20,9 +20,8 @@ pub(crate) struct Desired {
     schedules: Vec<Recurring>,
     throttles: Throttles,
     rules: Rules,
-    patterns: Patterns<QueueRules>,
+    patterns: Patterns<QueueSettings>,
     bridge: Bridge,
-    policies: Policies,
 }
 
 impl Desired {
@@ -36,9 +35,8 @@ impl Desired {
             schedules: recurring::wanted(config)?,
             throttles: throttles::wanted(config),
             rules: rules::wanted(config),
-            patterns: rules::patterns(config),
+            patterns: policies::patterns(config)?,
             bridge: rules::bridge(config),
-            policies: policies::wanted(config)?,
         })
     }
 
@@ -47,8 +45,7 @@ impl Desired {
         // The order matters: first which protocols share a queue and which jobs may start, before any job is handed out;
         // then the rules, because schedules must obey them.
         let _ = broker.ask(QueueCommand::Bridge(Box::new(self.bridge)).into());
-        let _ = broker.ask(QueueCommand::SetPatterns(Box::new(self.patterns)).into());
-        policies::agree(broker, self.policies);
+        policies::agree(broker, self.patterns);
         let mut done = vec![rules::agree(broker, self.rules)];
         done.extend(self.schedules.into_iter().map(|schedules| recurring::agree(broker, schedules)));
         done.push(throttles::agree(broker, self.throttles));

@@ -1,31 +1,32 @@
-//! Policies of the configuration (of `queues`), which decide which job may start when. The engine gets all of them when
-//! the daemon starts and when it reads its configuration again.
+//! Rules and policies of the configuration (of `queues`) by names and patterns. The engine gets all of them when the
+//! daemon starts and when it reads its configuration again.
 
 use bytes::Bytes;
 use windlass_config::Error;
-use windlass_engine::{BulkCommand, Cursor, Policies, QueueCommand, Reply};
+use windlass_engine::{BulkCommand, Cursor, Patterns, QueueCommand, QueueSettings, Reply};
 
 use crate::config::{self, Config};
+use crate::rules;
 use windlass_hub::broker::Broker;
 
-/// All policies in the configuration. A queue that the configuration names is among them, too: patterns do not hold for
-/// it.
+/// What holds for queues of each name and pattern. For a queue that the configuration names no pattern holds, but its
+/// defaults.
 ///
 /// # Errors
 ///
 /// [`Error::Senseless`], with the queue.
-pub(crate) fn wanted(config: &Config) -> Result<Policies, Error> {
-    let of = |(queue, rules): (&String, &config::Queue)| match config::policy(rules) {
-        Ok(policy) => Ok((Bytes::from(queue.clone()), policy)),
+pub(crate) fn patterns(config: &Config) -> Result<Patterns<QueueSettings>, Error> {
+    let of = |(queue, section): (&String, &config::Queue)| match config::policy(section) {
+        Ok(policy) => Ok((Bytes::from(queue.clone()), QueueSettings { rules: rules::of(section), policy })),
         Err(reason) => Err(Error::senseless("queues", format!("{}: {reason}", queue.escape_debug()))),
     };
     config.queues.iter().map(of).collect()
 }
 
-/// Sets the engine's policies, and has it read the keys of jobs that are there.
-pub(crate) fn agree(broker: &dyn Broker, wanted: Policies) {
-    let has_keys = wanted.iter().any(|(_, policy)| policy.has_keys());
-    let _ = broker.ask(QueueCommand::Policies(Box::new(wanted)).into());
+/// Sets what holds for queues, and has the engine read the keys of jobs that are there.
+pub(crate) fn agree(broker: &dyn Broker, patterns: Patterns<QueueSettings>) {
+    let has_keys = patterns.iter().any(|(_, settings)| settings.policy.has_keys());
+    let _ = broker.ask(QueueCommand::SetPatterns(Box::new(patterns)).into());
     let mut after = has_keys.then(Cursor::default);
     while let Some(page) = after {
         let read = BulkCommand::ReadKeys { after: page, limit: u32::MAX };
@@ -39,18 +40,16 @@ pub(crate) fn agree(broker: &dyn Broker, wanted: Policies) {
 
 #[cfg(test)]
 mod tests {
-    use windlass_engine::Policy;
-
     use super::*;
     use crate::config::fixture::config;
 
     #[test]
     fn a_plain_name_shields_its_queue_from_patterns() {
         let text = "[queues.\"mail-*\"]\nrate = { jobs = 1, per = '1s' }\n[queues.mail-urgent]\n";
-        let policies = wanted(&config(text)).unwrap();
-        assert!(policies.find(b"mail-a").unwrap().rate.is_some());
-        assert_eq!(policies.find(b"mail-urgent"), Some(&Policy::default()));
-        let error = wanted(&config("[queues.q]\nfair = true\n")).unwrap_err().to_string();
+        let patterns = patterns(&config(text)).unwrap();
+        assert!(patterns.find(b"mail-a").unwrap().policy.rate.is_some());
+        assert_eq!(patterns.find(b"mail-urgent"), Some(&QueueSettings::default()));
+        let error = super::patterns(&config("[queues.q]\nfair = true\n")).unwrap_err().to_string();
         assert!(error.contains("q: key must be given"), "{error}");
     }
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use windlass_config::Period;
-use windlass_engine::{Backoff, Bridge, Codec, Patterns, QueueCommand, QueueRow, QueueRules, Retry, is_pattern};
+use windlass_engine::{Backoff, Bridge, Codec, QueueCommand, QueueRow, QueueRules, Retry, is_pattern};
 
 use crate::config::{self, Config};
 use crate::reconcile::{Reconciliation, agree_on_queues};
@@ -16,21 +16,12 @@ pub(crate) type Rules = BTreeMap<Bytes, QueueRules>;
 
 /// The rules of single queues in the configuration that differ from the default.
 pub(crate) fn wanted(config: &Config) -> Rules {
-    let rules = all(config).filter(|(queue, rules)| !is_pattern(queue) && *rules != QueueRules::default());
-    rules.collect()
+    let all = config.queues.iter().map(|(queue, section)| (Bytes::from(queue.clone()), of(section)));
+    all.filter(|(queue, rules)| !is_pattern(queue) && *rules != QueueRules::default()).collect()
 }
 
-/// The rules of all queues without rules of their own. A queue that the configuration names is among them, too: its
-/// defaults hold, and not a pattern.
-pub(crate) fn patterns(config: &Config) -> Patterns<QueueRules> {
-    all(config).collect()
-}
-
-fn all(config: &Config) -> impl Iterator<Item = (Bytes, QueueRules)> {
-    config.queues.iter().map(|(queue, rules)| (Bytes::from(queue.clone()), rules_of(rules)))
-}
-
-fn rules_of(queue: &config::Queue) -> QueueRules {
+/// The rules in a section.
+pub(crate) fn of(queue: &config::Queue) -> QueueRules {
     QueueRules {
         codec: match queue.codec {
             config::Codec::Text => Codec::Text,

@@ -12,8 +12,8 @@ use std::{io, thread};
 use bytes::Bytes;
 use windlass_engine::{
     Clash, ClientCommand, ClientId, ClientInfo, Command as Ask, Context, Engine, Event, From, JobCommand, JobRef,
-    KeySource, KeyUntil, LeaseCommand, LeaseTerms, Limits, NewJob, Policies, Policy, Proof, Protocol, QueueCommand,
-    Reply, Select, Subscription, Tag, Take, TakeCommand, Timestamp, Unique, Wait,
+    KeySource, KeyUntil, LeaseCommand, LeaseTerms, Limits, NewJob, Patterns, Policy, Proof, Protocol, QueueCommand,
+    QueueSettings, Reply, Select, Subscription, Tag, Take, TakeCommand, Timestamp, Unique, Wait,
 };
 
 const CLIENT: ClientId = ClientId(1);
@@ -111,8 +111,9 @@ fn life(jobs: u64, kind: &str) {
     let body = Bytes::from_static(&[7; 100]);
     if kind == "fair" {
         let fair = Policy { key: Some(KeySource::Prefix(b'|')), fair: true, ..Policy::default() };
-        let policies = Policies::from_iter([(queue.clone(), fair)]);
-        ask(Tag::NONE, Ask::Queue(QueueCommand::Policies(Box::new(policies))));
+        let settings = QueueSettings { policy: fair, ..QueueSettings::default() };
+        let patterns = Patterns::from_iter([(queue.clone(), settings)]);
+        ask(Tag::NONE, Ask::Queue(QueueCommand::SetPatterns(Box::new(patterns))));
     }
     let customers: Vec<Bytes> =
         (0..if kind == "fair" { 100_000 } else { 0 }).map(|key| format!("{key:05}|{:94}", "").into()).collect();

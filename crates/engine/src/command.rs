@@ -11,7 +11,7 @@ use crate::claim::Claim;
 use crate::ids::{ClientId, JobId, Priority, Protocol, Timestamp};
 use crate::jobs::Failure;
 use crate::query::Query;
-use crate::queues::{Bridge, Patterns, Policies, QueueRules, Throttle};
+use crate::queues::{Bridge, Patterns, QueueRules, QueueSettings, Throttle};
 use crate::request::{
     ClientInfo, Cursor, Filter, JobRef, Mutation, NewJob, Note, Proof, QueueKind, RepayTo, Select, Subscription, Take,
     WorkerState,
@@ -291,14 +291,11 @@ pub enum QueueCommand {
         /// All rules of the queue: they replace the previous ones.
         rules: QueueRules,
     },
-    /// Set the rules of all queues without rules of their own, also of those that come later; replaces the previous
-    /// setting. Not journalled. Scans all queues, and the ready jobs of those whose codec changes. No daemon sends it to
-    /// another. Answer: `Done`.
-    SetPatterns(Box<Patterns<QueueRules>>),
-    /// Set which jobs of which queues may start when; replaces the previous setting. Not journalled. Scans all queues, and
-    /// all jobs if the policy of a queue with jobs changes. Then [`BulkCommand::ReadKeys`] reads the keys of these jobs;
-    /// until then they have none. Answer: `Done`.
-    Policies(Box<Policies>),
+    /// Set what holds for all queues without rules of their own, and which of their jobs may start when, also for queues
+    /// that come later; replaces the previous setting. Not journalled. Scans all queues, the ready jobs of those whose
+    /// codec changes, and all jobs if the policy of a queue with jobs changes. Then [`BulkCommand::ReadKeys`] reads the
+    /// keys of these jobs; until then they have none. No daemon sends it to another. Answer: `Done`.
+    SetPatterns(Box<Patterns<QueueSettings>>),
 }
 
 /// A schedule, which pushes a job again and again, is set or removed.

@@ -33,7 +33,7 @@ impl Command {
             Self::Job(JobCommand::Push(job)) if job.durable => Needs::Room,
             Self::Job(JobCommand::Push(_) | JobCommand::Collect { .. })
             | Self::Lease(LeaseCommand::Progress { .. })
-            | Self::Queue(QueueCommand::Bridge(_) | QueueCommand::SetPatterns(_) | QueueCommand::Policies(_))
+            | Self::Queue(QueueCommand::Bridge(_) | QueueCommand::SetPatterns(_))
             | Self::Bulk(BulkCommand::ReadKeys { .. })
             | Self::Client(_)
             | Self::Take(_)
@@ -229,7 +229,7 @@ impl QueueCommand {
             | Self::Limit { queue, .. }
             | Self::Throttle { queue, .. }
             | Self::SetRules { queue, .. } => Some(queue),
-            Self::Bridge(_) | Self::SetPatterns(_) | Self::Policies(_) => None,
+            Self::Bridge(_) | Self::SetPatterns(_) => None,
         }
     }
 }

@@ -51,7 +51,7 @@ impl Item for ToEdge {
 /// Whether a query, a filter or a change asks what only version 5 knows.
 fn is_new(command: &Command) -> bool {
     if let Command::Query(Query::Attempts(_) | Query::JobsBy { .. } | Query::Keys { .. })
-    | Command::Queue(QueueCommand::Policies(_))
+    | Command::Queue(QueueCommand::SetPatterns(_))
     | Command::Bulk(BulkCommand::ReadKeys { .. } | BulkCommand::Mutate { action: Mutation::Redrive { .. }, .. })
     | Command::Query(Query::Preview { action: Mutation::Redrive { .. }, .. }) = command
     {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use toml::Spanned;
 use windlass_config::{ByteSize, Error, Misplaced, Period, Throttle};
-use windlass_engine::{NewJob, is_pattern};
+use windlass_engine::{NewJob, QueueKind, is_pattern};
 use windlass_session::alias::Aliases;
 use windlass_session::protocol::Protocol;
 
@@ -268,6 +268,11 @@ fn check_beside(queue: &str, rules: &Queue, protocol: &dyn Protocol) -> Result<(
     if let Some((key, _)) = throttles.filter(|_| rules.throttle.is_some()) {
         return Err(senseless(queue, &format!("{key} has a throttle for it as well")));
     }
+    let served = protocol.queues().into_iter().find(|served| served.name == queue);
+    if let Some(cycle) = served.filter(|served| served.kind == QueueKind::Cycle && rules.key.is_some()) {
+        let what = "makes it a cycle queue, whose entries return again and again: no key, per_key, fair and ordered";
+        return Err(senseless(queue, &format!("{} {what}", cycle.key)));
+    }
     let (Some(is_alias), Some(name)) = (protocol.alias_rule(), rules.aliases.get(protocol.name())) else {
         return Ok(());
     };
@@ -314,7 +319,9 @@ mod tests {
 
     #[test]
     fn errors_name_their_queue() {
-        let protocols = config("faktory.throttles.t.worker = 1").protocols;
+        let protocols =
+            config("faktory.throttles.t.worker = 1\nspiderq = { listen = ['tcp://127.0.0.1:0'], queue = 'c' }")
+                .protocols;
         let table = [
             ("[\"\"]", "a queue must have a name"),
             ("[q]\nbody_bytes_max = '5GiB'", "q: body_bytes_max"),
@@ -324,6 +331,7 @@ mod tests {
             ("['m?']\naliases = { faktory = 'm' }", "m?: a throttle and aliases need a name"),
             ("[q]\ndedup.window = '0s'", "q: dedup.window must be more than 0"),
             ("[q]\nttl = '0s'", "q: ttl must be more than 0"),
+            ("[c]\nkey = { prefix = '|' }\nfair = true", "c: spiderq.queue makes it a cycle queue"),
             ("[q]\nthrottle = { worker = 0 }", "q: worker must be more than 0"),
             ("[q]\non_dead = { queue = 'a b', jobtype = 'T' }", "q: on_dead: "),
             ("[q]\non_dead = { queue = 'a', jobtype = '' }", "q: on_dead: "),
@@ -338,6 +346,8 @@ mod tests {
             assert!(error.contains(expected), "{text}: {error}");
         }
         check(&queues("[a]\naliases = { faktory = 'x', gearman = 'x' }\nretry.count = 3\non_dead = { queue = 'a', jobtype = 'T' }"), &protocols).unwrap();
+        let rest = "['c*']\nkey = { prefix = '|' }\nfair = true\n[c]\nrate = { jobs = 1, per = '1s' }";
+        check(&queues(rest), &protocols).unwrap();
     }
 
     #[test]

@@ -92,11 +92,7 @@ fn queue(state: &mut State, command: QueueCommand, call: &mut Call<'_>) -> Resul
         QueueCommand::Throttle { queue, throttle } => queues::throttle_queue(state, &queue, throttle, call),
         QueueCommand::Bridge(bridge) => Ok(queues::bridge(state, *bridge, call)),
         QueueCommand::SetRules { queue, rules } => queues::rule_queue(state, &queue, rules, call),
-        QueueCommand::SetPatterns(patterns) => {
-            queues::rule_patterns(state, *patterns, call);
-            Ok(())
-        }
-        QueueCommand::Policies(policies) => Ok(policies::set_policies(state, &policies, call)),
+        QueueCommand::SetPatterns(patterns) => Ok(queues::set_patterns(state, *patterns, call)),
     }
 }
 

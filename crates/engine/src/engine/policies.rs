@@ -4,10 +4,10 @@ use super::call::Call;
 use super::serve::serve;
 use super::state::State;
 use crate::event::Reply;
-use crate::ids::JobId;
+use crate::ids::{JobId, QueueId};
 use crate::jobs::{Job, Slot};
 use crate::query::KeyRow;
-use crate::queues::{Policies, Queue};
+use crate::queues::Queue;
 use crate::request::Cursor;
 use crate::work::{CHANGE, ROW, STEP};
 
@@ -16,12 +16,11 @@ const LOADED_MAX: usize = 256;
 /// Bytes of bodies that one page reads, about.
 const BYTES_MAX: usize = 1 << 20;
 
-/// Replaces all policies.
-pub(super) fn set_policies(state: &mut State, policies: &Policies, call: &mut Call<'_>) {
+/// Obeys the policies that hold for these queues now.
+pub(super) fn renew_policies(state: &mut State, ids: &[QueueId], call: &mut Call<'_>) {
     let State { queues, jobs, now, timers, .. } = state;
-    let changed = queues.set_policies(policies, jobs, *now, timers);
+    let changed = queues.renew_policies(ids, jobs, *now, timers);
     changed.into_iter().for_each(|queue| serve(state, queue, call.context));
-    call.done();
 }
 
 /// Reads the keys of jobs that have none, a page at a time.

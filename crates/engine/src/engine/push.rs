@@ -317,10 +317,11 @@ fn make_job(
     };
     let unique = new.unique.as_ref();
     let payload = Payload::new(unique.map(|unique| &*unique.key), new.name.as_deref().unwrap_or_default(), &new.body);
-    let rules = state.queues.at(queue).and_then(Queue::rules).copied();
+    let rules = state.queues.at(queue).and_then(Queue::rules);
+    let (ttl_ms, retry_rule) = rules.map(|rules| (rules.ttl_ms, rules.retry)).unwrap_or_default();
     let extra = Extra {
         meta: new.meta.clone(),
-        expires: rules.and_then(|rules| rules.ttl_ms).map_or(new.expires, |ttl_ms| expiry(state, new, ttl_ms)),
+        expires: ttl_ms.map_or(new.expires, |ttl_ms| expiry(state, new, ttl_ms)),
         key_until: unique.map_or(KeyUntil::End, |unique| unique.until),
         cycle,
         result_keep_ms: new.result_keep_ms,
@@ -331,7 +332,6 @@ fn make_job(
         ..Extra::default()
     };
     debug_assert_eq!(extra.is_set(), extra != Extra::default());
-    let rule = rules.and_then(|rules| rules.retry);
     let Past { ready_at, failures, state: past } = new.past.as_deref().cloned().unwrap_or_default();
     // Each failure was a delivery, and so is a current lease.
     let attempts = failures.saturating_add(u32::from(matches!(past, Some(JobState::Leased(_)))));
@@ -353,7 +353,7 @@ fn make_job(
         payload,
         attempts,
         failures,
-        retry: rule.filter(|_| new.retry_default).unwrap_or(new.retry),
+        retry: retry_rule.filter(|_| new.retry_default).unwrap_or(new.retry),
         unfit: Unfit::NONE,
         extra: extra.is_set().then(|| Box::new(extra)),
     }

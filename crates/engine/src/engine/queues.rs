@@ -4,11 +4,12 @@ use bytes::Bytes;
 
 use super::call::Call;
 use super::flush::discard_ready;
+use super::policies::renew_policies;
 use super::serve::serve;
 use super::state::{State, own};
 use crate::event::{QueueChange, Reply, Watched};
 use crate::ids::{Priority, Protocols, QueueId};
-use crate::queues::{Bridge, Patterns, Queue, QueueImage, QueueRules, Throttle};
+use crate::queues::{Bridge, Patterns, Queue, QueueImage, QueueRules, QueueSettings, Throttle};
 use crate::refusal::{Refusal, Thing};
 use crate::request::{Cursor, QueueKind};
 
@@ -132,10 +133,12 @@ pub(super) fn rule_queue(
     Ok(())
 }
 
-/// Replaces the rules for queues without rules of their own.
-pub(super) fn rule_patterns(state: &mut State, patterns: Patterns<QueueRules>, call: &mut Call<'_>) {
-    let changed = state.queues.set_patterns(patterns);
+/// Replaces what holds for queues without rules of their own.
+pub(super) fn set_patterns(state: &mut State, patterns: Patterns<QueueSettings>, call: &mut Call<'_>) {
+    let all = state.queues.set_patterns(patterns);
+    let changed: Vec<_> = all.iter().filter_map(|id| Some((*id, state.queues.renew_rules(*id)?))).collect();
     obey(state, &changed, call);
+    renew_policies(state, &all, call);
     call.done();
 }
 

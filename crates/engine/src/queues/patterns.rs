@@ -23,6 +23,15 @@ impl<T> FromIterator<(Bytes, T)> for Patterns<T> {
     }
 }
 
+impl<T> IntoIterator for Patterns<T> {
+    type Item = (Bytes, T);
+    type IntoIter = std::vec::IntoIter<(Bytes, T)>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.0.into_iter()
+    }
+}
+
 impl<T> Patterns<T> {
     /// The setting that holds for a queue.
     #[must_use]

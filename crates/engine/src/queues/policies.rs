@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::policy::{Facts, Gate, Hold, KeyRow, NO_KEY, Policies, Policy, PolicyRow};
+use super::policy::{Facts, Gate, Hold, KeyRow, NO_KEY, Policy, PolicyRow};
 use super::queue::Queue;
 use super::table::Queues;
 use crate::condition::JobReader;
@@ -51,21 +51,21 @@ impl Queue {
 }
 
 impl Queues {
-    /// Replaces all policies. Returns the queues whose policy has changed. Looks at all queues, and at all jobs if there
-    /// are any of those queues.
-    pub(crate) fn set_policies(
+    /// Finds the policies that hold for these queues again. Returns the queues whose policy has changed. Looks at all jobs
+    /// if there are any of those.
+    pub(crate) fn renew_policies(
         &mut self,
-        policies: &Policies,
+        ids: &[QueueId],
         jobs: &mut Jobs,
         now: Timestamp,
         timers: &mut Timers,
     ) -> Vec<QueueId> {
-        self.policies.set(policies);
-        let of = |queue: &Queue| self.policies.of(&queue.image.name).cloned();
-        let changed: BTreeMap<QueueId, Option<Arc<Policy>>> = self
+        let changed: BTreeMap<QueueId, Option<Arc<Policy>>> = ids
             .iter()
-            .map(|queue| (queue.image.id, of(queue)))
-            .filter(|(id, policy)| self.at(*id).and_then(Queue::policy) != policy.as_deref())
+            .filter_map(|id| self.at(*id))
+            .map(|queue| (queue, self.policy_of(&queue.image)))
+            .filter(|(queue, policy)| queue.policy() != policy.map(|policy| &**policy))
+            .map(|(queue, policy)| (queue.image.id, policy.cloned()))
             .collect();
         let mut unkeyed = Vec::new();
         for (id, policy) in &changed {
@@ -213,7 +213,7 @@ impl Queues {
     /// Asserts that policies agree with their jobs.
     pub(super) fn check_gates(&self, jobs: &Jobs) {
         for queue in self.iter() {
-            let (name, policy) = (&queue.image.name, self.policies.of(&queue.image.name));
+            let (name, policy) = (&queue.image.name, self.policy_of(&queue.image));
             assert_eq!(queue.policy(), policy.map(|policy| &**policy), "{name:?}: its policy");
             let own = jobs.iter().filter(|(_, job)| job.queue == queue.image.id);
             let keyed = own.map(|(slot, job)| (slot, self.job_keys.get(job.id).unwrap_or(NO_KEY), job.clone()));

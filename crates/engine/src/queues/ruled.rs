@@ -1,10 +1,14 @@
-//! Which rules hold for each queue, and the lists of dead jobs that they limit: part of [`Queues`].
+//! Which rules and which policy hold for each queue, and the lists of dead jobs that they limit: part of [`Queues`].
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use bytes::Bytes;
 
 use super::patterns::Patterns;
+use super::policy::Policy;
 use super::queue::{Queue, QueueImage};
-use super::rules::QueueRules;
+use super::rules::{QueueRules, QueueSettings};
 use super::table::Queues;
 use crate::ids::{JobId, QueueId};
 use crate::jobs::{JobStateKind, Jobs};
@@ -12,16 +16,23 @@ use crate::jobs::{JobStateKind, Jobs};
 impl Queues {
     /// The rules that hold for the jobs of a queue with this image, unless they are the defaults.
     pub(super) fn rules_of(&self, image: &QueueImage) -> Option<QueueRules> {
-        let rules = image.rules.as_deref().or_else(|| self.patterns.find(&image.name));
+        let of_pattern = || self.patterns.find(&image.name).map(|(rules, _)| rules);
+        let rules = image.rules.as_deref().or_else(of_pattern);
         rules.copied().filter(|rules| *rules != QueueRules::default())
     }
 
-    /// Replaces the rules for queues without rules of their own. Returns the queues whose rules changed, with the rules
-    /// before. Looks at all queues, and at no jobs.
-    pub(crate) fn set_patterns(&mut self, patterns: Patterns<QueueRules>) -> Vec<(QueueId, QueueRules)> {
-        self.patterns = patterns;
-        let ids: Vec<QueueId> = self.iter().map(|queue| queue.image.id).collect();
-        ids.into_iter().filter_map(|id| Some((id, self.renew_rules(id)?))).collect()
+    /// The policy of a queue with this image, if it does anything.
+    pub(super) fn policy_of(&self, image: &QueueImage) -> Option<&Arc<Policy>> {
+        let of_pattern = self.patterns.find(&image.name).map(|(_, policy)| policy);
+        of_pattern.filter(|policy| ***policy != Policy::default())
+    }
+
+    /// Replaces what holds for queues without rules of their own. It holds for each of the queues that it returns, which
+    /// are all, once its rules and its policy are renewed.
+    pub(crate) fn set_patterns(&mut self, patterns: Patterns<QueueSettings>) -> Vec<QueueId> {
+        let shared = |(name, QueueSettings { rules, policy }): (Bytes, _)| (name, (rules, Arc::new(policy)));
+        self.patterns = patterns.into_iter().map(shared).collect();
+        self.iter().map(|queue| queue.image.id).collect()
     }
 
     /// Finds the rules that hold for a queue again. Returns the rules before, if they have changed.

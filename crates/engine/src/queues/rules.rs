@@ -5,7 +5,17 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::policy::Policy;
 use crate::jobs::Retry;
+
+/// What holds for the jobs of queues of one name or pattern.
+#[derive(Clone, Debug, PartialEq, Eq, Default, Deserialize, Serialize)]
+pub struct QueueSettings {
+    /// Their rules.
+    pub rules: QueueRules,
+    /// Which of them may start when.
+    pub policy: Policy,
+}
 
 /// The rules for a queue's jobs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Deserialize, Serialize)]

@@ -15,7 +15,7 @@ use super::consumers::{Consumers, WaitKey, WaitsAs};
 use super::figures::QueueFigures;
 use super::names::Uses;
 use super::patterns::Patterns;
-use super::policy::{Gate, InForce, KeyNumber, NO_KEY};
+use super::policy::{Gate, KeyNumber, NO_KEY, Policy};
 use super::queue::{Queue, QueueImage};
 use super::ready::SortKey;
 use super::rules::QueueRules;
@@ -43,12 +43,11 @@ pub(crate) struct Queues {
     pub(super) special: BTreeSet<QueueId>,
     births: u64,
     bridge: Bridge,
-    /// Rules for queues without rules of their own.
-    pub(super) patterns: Patterns<QueueRules>,
+    /// Rules for queues without rules of their own, and policies.
+    pub(super) patterns: Patterns<(QueueRules, Arc<Policy>)>,
     pub(super) unclaimed: Unclaimed,
     /// Queues with more dead jobs than their rules allow.
     pub(super) overfull: BTreeSet<QueueId>,
-    pub(super) policies: InForce,
     /// The keys of jobs in queues with a policy that treats jobs by key. A job that is not here has none.
     pub(super) job_keys: Numbered<KeyNumber>,
     /// Queues with newly free slots, or jobs that may start now, to serve at the end of the visit.
@@ -70,7 +69,6 @@ impl Queues {
             bridge: Bridge::default(),
             patterns: Patterns::default(),
             unclaimed: Unclaimed::default(),
-            policies: InForce::default(),
             job_keys: Numbered::new(NO_KEY),
             freed: VecDeque::new(),
             overfull: BTreeSet::new(),
@@ -170,8 +168,8 @@ impl Queues {
         }
         self.by_name.insert(image.name.clone(), image.id);
         let (id, bridged, rules) = (image.id, self.bridges(&image), self.rules_of(&image));
-        let policy = self.policies.of(&image.name);
-        let gate = policy.map(|policy| Box::new(Gate::new((id, image.kind), Arc::clone(policy), bridged)));
+        let gate =
+            self.policy_of(&image).map(|policy| Box::new(Gate::new((id, image.kind), Arc::clone(policy), bridged)));
         if let Some(state) = self.by_id.get_mut(index) {
             let before = state.replace(Queue::new(image, maker, self.births, (bridged, rules)).behind(gate));
             self.births += 1;

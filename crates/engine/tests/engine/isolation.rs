@@ -2,8 +2,8 @@
 
 use windlass_engine::{
     Backoff, Bridge, ClientCommand, ClientInfo, Codec, Command, Event, JobCommand, JobStateKind, LeaseCommand,
-    LeaseTerms, MISFIT, Mutation, Proof, Protocol, QueueCommand, QueueKind, QueueRow, QueueRules, Reply, Select,
-    Subscription, TakeCommand,
+    LeaseTerms, MISFIT, Mutation, Proof, Protocol, QueueCommand, QueueKind, QueueRow, QueueRules, QueueSettings, Reply,
+    Select, Subscription, TakeCommand,
 };
 
 use crate::common::*;
@@ -348,7 +348,8 @@ fn a_new_body_or_codec_clears_conversion_errors() {
             })
         },
         || {
-            let json = QueueRules { codec: Codec::Json, ..QueueRules::default() };
+            let rules = QueueRules { codec: Codec::Json, ..QueueRules::default() };
+            let json = QueueSettings { rules, ..QueueSettings::default() };
             Command::Queue(QueueCommand::SetPatterns(Box::new([(name("b*"), json)].into_iter().collect())))
         },
     ];

@@ -4,13 +4,21 @@ use std::sync::Arc;
 
 use windlass_engine::{
     Backoff, BulkCommand, Calls, Command, Cursor, Event, Hold, Job, JobReader, JobStateKind, KeySource, Mutation,
-    OnExpiry, Policies, Policy, Protocol, Query, QueueCommand, Rate, Reply, TakeCommand, Timestamp, Why,
+    OnExpiry, Patterns, Policy, Protocol, Query, QueueCommand, QueueRules, QueueSettings, Rate, Reply, TakeCommand,
+    Timestamp, Why,
 };
 
 use crate::common::*;
 
+fn set_all(policies: impl IntoIterator<Item = (&'static str, Policy)>) -> Command {
+    let of = |(queue, policy): (&'static str, Policy)| {
+        (queue.into(), QueueSettings { rules: QueueRules::default(), policy })
+    };
+    Command::Queue(QueueCommand::SetPatterns(Box::new(Patterns::from_iter(policies.into_iter().map(of)))))
+}
+
 fn set(policy: Policy) -> Command {
-    Command::Queue(QueueCommand::Policies(Box::new(Policies::from_iter([("q*".into(), policy)]))))
+    set_all([("q*", policy)])
 }
 
 fn rate(jobs: u32, per_ms: u32, burst: u32) -> Option<Rate> {
@@ -95,13 +103,12 @@ fn a_sleeper_is_woken_for_a_token_and_not_before() {
 fn the_first_pattern_that_matches_holds_and_without_a_policy_all_may_start() {
     let mut broker = Broker::new();
     let slow = || Policy { rate: rate(1, 1_000, 1), ..Policy::default() };
-    let rows = [("quick".into(), Policy::default()), ("q*".into(), slow())];
-    broker.says(1, Command::Queue(QueueCommand::Policies(Box::new(Policies::from_iter(rows)))), ["1 done"]);
+    broker.says(1, set_all([("quick", Policy::default()), ("q*", slow())]), ["1 done"]);
     broker.says(1, push("quick"), ["1 new j1"]);
     broker.says(1, push("q"), ["1 new j2"]);
     broker.says(2, take(["quick"]), ["2 took j1.1"]);
     broker.says(2, take(["q"]).forever(), []);
-    broker.says(1, Command::Queue(QueueCommand::Policies(Box::default())), ["2 took j2.1", "1 done"]);
+    broker.says(1, set_all([]), ["2 took j2.1", "1 done"]);
 }
 
 #[test]

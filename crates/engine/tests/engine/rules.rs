@@ -4,7 +4,7 @@ use bytes::Bytes;
 use windlass_engine::{
     Backoff, BatchCommand, Clash, ClientCommand, Codec, Command, Event, Expiry, JobCommand, JobId, JobRef, JobState,
     JobStateKind, LeaseCommand, Limits, Listen, MISFIT, Mutation, Notice, Proof, Protocol, Query, QueueCommand,
-    QueueKind, QueueRow, QueueRules, Reply, Retry, Timestamp, Token, Unique,
+    QueueKind, QueueRow, QueueRules, QueueSettings, Reply, Retry, Timestamp, Token, Unique,
 };
 
 use crate::common::*;
@@ -58,7 +58,8 @@ fn rules_are_kept_for_an_unknown_queue() {
 }
 
 fn patterns(rules: &[(&'static str, QueueRules)]) -> Command {
-    let rules = rules.iter().map(|(pattern, rules)| (name(pattern), *rules)).collect();
+    let of = |rules: QueueRules| QueueSettings { rules, ..QueueSettings::default() };
+    let rules = rules.iter().map(|(pattern, rules)| (name(pattern), of(*rules))).collect();
     Command::Queue(QueueCommand::SetPatterns(Box::new(rules)))
 }
 

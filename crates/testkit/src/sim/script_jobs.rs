@@ -2,8 +2,8 @@
 
 use windlass_engine::{
     Backoff, Bridge, Clash, Codec, Cron, Expiry, From, JobCommand, JobId, KeyUntil, LeaseTerms, Listen, NewBatch,
-    NewJob, NewSchedule, OnExpiry, Patterns, Priority, QueueRules, Recurrence, Retry, ScheduleRef, Select,
-    Subscription, Take, Timestamp, Unique, Wait, Zone,
+    NewJob, NewSchedule, OnExpiry, Patterns, Priority, QueueRules, QueueSettings, Recurrence, Retry, ScheduleRef,
+    Select, Subscription, Take, Timestamp, Unique, Wait, Zone,
 };
 
 use super::script::Script;
@@ -194,12 +194,13 @@ impl Script<'_> {
     }
 
     /// Rules of some queues by pattern, more or less exact; sometimes none, as by default.
-    pub(crate) fn patterns(&mut self) -> Patterns<QueueRules> {
+    pub(crate) fn patterns(&mut self) -> Patterns<QueueSettings> {
         let pattern = |script: &mut Self| match script.rng.one_of(["work*", "*1", "w?rk0", "*", ""]) {
             "" => script.queue(),
             pattern => bytes::Bytes::from_static(pattern.as_bytes()),
         };
-        (0..self.rng.below(4)).map(|_| (pattern(self), self.rules())).collect()
+        let settings = |rules| QueueSettings { rules, ..QueueSettings::default() };
+        (0..self.rng.below(4)).map(|_| (pattern(self), settings(self.rules()))).collect()
     }
 
     pub(crate) fn terms(&mut self) -> LeaseTerms {

@@ -13,8 +13,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use windlass_engine::{
     Backoff, BulkCommand, ClientCommand, ClientId, ClientInfo, Command, Context, Cursor, Engine, Event, Failure, From,
     JobCommand, JobId, JobRef, JobStateKind, KeySource, LeaseCommand, LeaseTerms, Limits, NewJob, Notice, OnExpiry,
-    Policies, Policy, Proof, Protocol, QueueCommand, Rate, Reply, Retry, Select, Subscription, Tag, Take, TakeCommand,
-    Timestamp, Wait,
+    Policy, Proof, Protocol, QueueCommand, QueueSettings, Rate, Reply, Retry, Select, Subscription, Tag, Take,
+    TakeCommand, Timestamp, Wait,
 };
 use windlass_testkit::rng::Rng;
 use windlass_testkit::sim::{Tally, live_all, number};
@@ -98,8 +98,8 @@ impl Life {
         for client in (0..WORKERS).chain([PRODUCER]) {
             self.ask(client, ClientCommand::Open(ClientInfo::default()));
         }
-        let rows = [(QUEUE.into(), self.policy.clone())];
-        self.ask(PRODUCER, QueueCommand::Policies(Box::new(Policies::from_iter(rows))));
+        let settings = QueueSettings { policy: self.policy.clone(), ..QueueSettings::default() };
+        self.ask(PRODUCER, QueueCommand::SetPatterns(Box::new([(QUEUE.into(), settings)].into_iter().collect())));
         let mut after = Some(Cursor::default());
         while let Some(page) = after {
             let events = self.ask(PRODUCER, BulkCommand::ReadKeys { after: page, limit: 3 });

@@ -14,12 +14,10 @@ mod keys;
 mod source;
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
-use super::patterns::Patterns;
 use crate::ids::Timestamp;
 pub(super) use gate::Gate;
 pub(super) use keys::{KeyNumber, NO_KEY};
@@ -75,9 +73,6 @@ pub enum KeySource {
     /// The value of the line `NAME: value` in the head of the body.
     Header(Box<str>),
 }
-
-/// Policies by the names of queues. Not journalled, as [`crate::Bridge`] is not.
-pub type Policies = Patterns<Policy>;
 
 /// What holds a ready job back. Times are the engine's.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
@@ -148,25 +143,5 @@ impl Policy {
     /// Whether one key may have fewer jobs started than wait.
     fn limits_keys(&self) -> bool {
         self.held_max() < u32::MAX || self.key_rate.is_some()
-    }
-}
-
-/// The policies in force.
-#[derive(Debug, Default)]
-pub(super) struct InForce(Patterns<Arc<Policy>>);
-
-impl InForce {
-    /// Replaces them. A policy that stays the same stays the same allocation.
-    pub(super) fn set(&mut self, policies: &Policies) {
-        let keep = |(name, policy): (&Bytes, &Policy)| {
-            let mut before = self.0.iter().filter(|(other, old)| *other == name && ***old == *policy);
-            (name.clone(), before.next().map_or_else(|| Arc::new(policy.clone()), |(_, old)| Arc::clone(old)))
-        };
-        self.0 = policies.iter().map(keep).collect();
-    }
-
-    /// The policy of a queue, if it has one that does anything.
-    pub(super) fn of(&self, queue: &[u8]) -> Option<&Arc<Policy>> {
-        self.0.find(queue).filter(|policy| ***policy != Policy::default())
     }
 }

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use windlass_engine::{
     AttemptEnd, Bridge, Capacity, ClientId, End, JobId, MISFIT, NewJob, Patterns, Protocol, Protocols, QueueId,
-    QueueKind, QueueRules, Refusal, Reply, Retry, Unfit, matches,
+    QueueKind, QueueRules, QueueSettings, Refusal, Reply, Retry, Unfit, matches,
 };
 
 use super::end::Claim;
@@ -20,11 +20,11 @@ impl Oracle {
         Ok(Some(Reply::Done))
     }
 
-    pub(super) fn rule_patterns(&mut self, patterns: &Patterns<QueueRules>) -> Answer {
+    pub(super) fn rule_patterns(&mut self, patterns: &Patterns<QueueSettings>) -> Answer {
         let mut queues: Vec<_> = self.queues.iter().map(|queue| (queue.id, queue.number)).collect();
         queues.sort_unstable();
         let before: Vec<_> = queues.iter().map(|(_, queue)| (*queue, self.rules(*queue))).collect();
-        self.patterns = patterns.clone();
+        self.patterns = patterns.iter().map(|(pattern, settings)| (pattern.clone(), settings.rules)).collect();
         before.into_iter().for_each(|(queue, before)| self.obey(queue, before));
         Ok(Some(Reply::Done))
     }
