@@ -61,6 +61,11 @@ const ALL: &[Explanation] = &[
         "a policy of the queue holds the job back: a rate, or other jobs of its key",
         "`windlass keys QUEUE` shows the policy and its keys.",
     ),
+    Explanation(
+        "coalesced",
+        "several submits became this job, or it runs once more when another one has ended (`coalesce` of its queue)",
+        "It runs by itself.",
+    ),
     Explanation("out_of_place", "the command is not allowed now on this connection", "A take may wait already."),
     Explanation("unavailable", "the store does not respond, or the daemon stops", "Try again; see the log."),
     Explanation(

@@ -90,8 +90,8 @@ pub use on_dead::OnDead;
 pub use outcome::*;
 pub use query::*;
 pub use queues::{
-    Bridge, Codec, Histogram, Hold, KeySource, Patterns, Policies, Policy, Queue, QueueFigures, QueueImage, QueueRules,
-    Rate, Throttle, is_pattern, matches,
+    Bridge, Coalesce, Codec, Histogram, Hold, KeySource, Patterns, Policies, Policy, Queue, QueueFigures, QueueImage,
+    QueueRules, Rate, Throttle, is_pattern, matches,
 };
 pub use refusal::{Capacity, Refusal, Thing};
 pub use request::*;

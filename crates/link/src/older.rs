@@ -44,6 +44,8 @@ impl Item for ToEdge {
             rows.iter_mut().for_each(|row| make_job_older(&mut row.job, 0));
         } else if let Reply::Why(why @ Why::Held(_)) = reply {
             *why = Why::Throttled { holders: Vec::new() };
+        } else if let Reply::Why(why @ Why::Coalesced { .. }) = reply {
+            *why = Why::NotReady;
         }
     }
 }
@@ -52,7 +54,10 @@ impl Item for ToEdge {
 fn is_new(command: &Command) -> bool {
     if let Command::Query(Query::Attempts(_) | Query::JobsBy { .. } | Query::Keys { .. })
     | Command::Queue(QueueCommand::Policies(_))
-    | Command::Bulk(BulkCommand::ReadKeys { .. } | BulkCommand::Mutate { action: Mutation::Redrive { .. }, .. })
+    | Command::Bulk(
+        BulkCommand::ReadKeys { .. }
+        | BulkCommand::Mutate { action: Mutation::Redrive { .. }, .. },
+    )
     | Command::Query(Query::Preview { action: Mutation::Redrive { .. }, .. }) = command
     {
         return true;

@@ -1,4 +1,4 @@
-//! Who holds a job, who listens to it, and who collects its end: part of [`Jobs`].
+//! The holders, the listeners and the collectors of jobs: part of [`Jobs`].
 
 use std::collections::BTreeSet;
 

@@ -1,6 +1,6 @@
 //! All jobs: the owner of every index that depends on a job alone.
 //!
-//! Not here: who holds a job and who listens to it (`listeners`), the order among ready jobs (`queues`), and what a
+//! Not here: holders and listeners of jobs (`listeners`), the order among ready jobs (`queues`), and what a
 //! change of state means to others (`place`).
 
 use std::collections::BTreeSet;
@@ -15,6 +15,7 @@ use super::extra::{Expiry, Role};
 use super::job::{Job, Unfit};
 use super::keys::Keys;
 use super::numbered::Numbered;
+use super::payload::Payload;
 use super::slab::{Slab, Slot};
 use super::state::{JobState, JobStateKind, Lease};
 use super::stored::Stored;
@@ -325,11 +326,26 @@ impl Jobs {
         true
     }
 
-    /// Takes the time of a job's expiry away.
-    pub(crate) fn clear_expiry(&mut self, slot: Slot, timers: &mut Timers) {
-        let Some(job) = self.slab.at_mut(slot) else { return };
-        timers.cancel(expiry_of(job).0);
-        job.extra.iter_mut().for_each(|extra| extra.expires = Expiry::Never);
+    /// Moves the time of a job's expiry, or takes it away.
+    pub(crate) fn set_expiry(&mut self, slot: Slot, expires: Expiry, timers: &mut Timers) {
+        if self.at(slot).is_none_or(|job| job.expiry() == expires) {
+            return;
+        }
+        self.at(slot).into_iter().for_each(|job| timers.cancel(expiry_of(job).0));
+        self.change(slot, |job| job.extra_mut().expires = expires);
+        if let Some((at, timer)) = self.at(slot).map(expiry_of) {
+            timers.set(at, timer);
+        }
+    }
+
+    /// A job that waits becomes what another submit of it has: the name, the body and the producer's bytes.
+    pub(crate) fn resubmit(&mut self, slot: Slot, name: &[u8], body: &Bytes, meta: &Bytes) {
+        self.slab.at(slot).into_iter().for_each(|job| self.by_state.names.remove(job));
+        self.change(slot, |job| {
+            job.payload = Payload::new(job.key(), name, body);
+            job.extra_mut().meta = meta.clone();
+        });
+        self.slab.at(slot).into_iter().for_each(|job| self.by_state.names.insert(job));
     }
 
     /// Moves the end of a lease, if there is one. With `only_later` it never moves to an earlier time.

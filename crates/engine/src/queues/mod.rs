@@ -31,7 +31,7 @@ pub(crate) use policy::Facts;
 pub use policy::{Hold, KeyRow, KeySource, Policies, Policy, PolicyRow, Rate};
 pub use queue::{Queue, QueueImage};
 pub(crate) use ready::SortKey;
-pub use rules::{Codec, QueueRules};
+pub use rules::{Coalesce, Codec, QueueRules};
 pub(crate) use table::Queues;
 pub use throttle::Throttle;
 pub(crate) use throttle::Whose;
