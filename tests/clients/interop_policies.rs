@@ -16,6 +16,10 @@ ordered = true
 [queues.shared]
 key = { args = '/0/tenant' }
 fair = true
+
+[queues.latest]
+key = { args = '/0/tenant' }
+coalesce = { by = 'key', quiet = '200ms', at_most = '1h' }
 ";
 
 fn play(protocol: &str, scene: &str) {
@@ -39,6 +43,6 @@ macro_rules! scenes {
 }
 
 scenes! {
-    gearman: rate running fair;
-    faktory: rate running fair;
+    gearman: rate running fair burst;
+    faktory: rate running fair burst;
 }

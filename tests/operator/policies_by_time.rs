@@ -1,6 +1,6 @@
 //! `ttl`, `dead` and `dedup` of queues that match a pattern: clients of each protocol, none of which sets any of it.
 
-use windlass_gearman::wire::Request;
+use windlass_gearman::wire::{Request, Response};
 use windlass_testkit::daemon::Daemon;
 
 use crate::common::eventmq::Peer as Emq;
@@ -10,7 +10,9 @@ use crate::common::{Peer, daemon, wait_until};
 
 const RULES: &str = "[queues.\"mail-*\"]\ndedup.window = \"1h\"\n\
                      [queues.\"code-*\"]\nttl = \"300ms\"\n\
-                     [queues.\"sms-*\"]\nretry.count = -1\ndead.max = 2\n";
+                     [queues.\"sms-*\"]\nretry.count = -1\ndead.max = 2\n\
+                     [queues.\"sync-*\"]\nkey.args = \"/0\"\ncoalesce = { by = \"key\", quiet = \"200ms\" }\n\
+                     [queues.\"page-*\"]\ncoalesce.quiet = \"200ms\"\n";
 
 fn jobs(daemon: &Daemon, queue: &str, state: &str) -> u64 {
     let row = Http(daemon.address("http")).get(&format!("/api/v1/queues/{queue}"));
@@ -72,4 +74,90 @@ fn a_job_that_waited_for_too_long_expires_and_a_queue_keeps_its_newest_dead() {
         left.sort_unstable();
         left == numbers[2..]
     });
+}
+
+/// The next job of a queue of FWP.
+fn fetch(fwp: &mut Fwp, queue: &str) -> String {
+    loop {
+        let job = fwp.ask(&format!("FETCH {queue}"));
+        if job != "null" {
+            return job;
+        }
+    }
+}
+
+#[test]
+fn a_burst_of_pushes_runs_once_with_the_last_body_and_once_more_if_one_comes_while_it_runs() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut daemon = daemon(dir.path()).set(RULES).start();
+    let mut fwp = Fwp::connect(daemon.address("faktory"));
+    let push =
+        |n: u32| format!(r#"PUSH {{"jid":"sync000000{n:02}","queue":"sync-fwp","jobtype":"S","args":["acct",{n}]}}"#);
+    for n in 0..20 {
+        assert_eq!(fwp.ask(&push(n)), "+OK");
+    }
+    assert_eq!(fwp.ask(&push(40).replace("acct", "other")), "+OK");
+    daemon.kill();
+    daemon.restart();
+    let mut fwp = Fwp::connect(daemon.address("faktory"));
+    let first = fetch(&mut fwp, "sync-fwp");
+    assert!(first.contains(r#""jid":"sync00000019""#) && first.contains(r#"["acct",19]"#), "{first}");
+    assert!(fetch(&mut fwp, "sync-fwp").contains(r#"["other",40]"#));
+    for n in 20..30 {
+        assert_eq!(fwp.ask(&push(n)), "+OK");
+    }
+    let http = || Http(daemon.address("http"));
+    wait_until("the next run waits for the one that runs", || jobs(&daemon, "sync-fwp", "parked") == 1);
+    let row = http().get("/api/v1/jobs?queue=sync-fwp&state=parked").json()["jobs"][0].clone();
+    let why = http().get(&format!("/api/v1/jobs/{}", row["id"])).json()["why"].clone();
+    assert_eq!(why["code"], "coalesced");
+    let text = why["text"].as_str().unwrap();
+    assert!(text.starts_with("it runs once more when job ") && text.contains("; 10 submits became this job"), "{text}");
+    assert_eq!(fwp.ask(r#"ACK {"jid":"sync00000019"}"#), "+OK");
+    assert!(fetch(&mut fwp, "sync-fwp").contains(r#"["acct",29]"#));
+    assert_eq!(fwp.ask(r#"ACK {"jid":"sync00000029"}"#), "+OK");
+    assert_eq!(fwp.ask(r#"ACK {"jid":"sync00000040"}"#), "+OK");
+    wait_until("nothing is left", || {
+        ["ready", "scheduled", "parked", "leased"].iter().all(|it| jobs(&daemon, "sync-fwp", it) == 0)
+    });
+}
+
+#[test]
+fn clients_that_wait_for_submits_that_became_one_job_get_its_result() {
+    let dir = tempfile::tempdir().unwrap();
+    let daemon = daemon(dir.path()).set(RULES).eventmq("").start();
+    let mut clients: Vec<Peer> = (0..3).map(|_| Peer::connect(daemon.address("gearman")).unwrap()).collect();
+    let mut handles = Vec::new();
+    for (n, client) in clients.iter_mut().enumerate() {
+        client.send(&crate::common::submission("page-gearman", "front", n.to_string(), false)).unwrap();
+        let created = client.packet().unwrap();
+        let Ok(Response::JobCreated { handle }) = Response::parse(&created) else { panic!("{created:?}") };
+        handles.push(bytes::Bytes::copy_from_slice(handle));
+    }
+    assert!(handles.iter().all(|handle| *handle == handles[0]), "{handles:?}");
+    let mut worker = Peer::connect(daemon.address("gearman")).unwrap();
+    worker.can_do("page-gearman").unwrap();
+    wait_until("the job is ready", || jobs(&daemon, "page-gearman", "ready") == 1);
+    let job = worker.grab().unwrap().unwrap();
+    assert_eq!((&job.handle, &job.workload[..]), (&handles[0], &b"2"[..]));
+    worker.send(&Request::WorkComplete { handle: job.handle, data: "made".into() }).unwrap();
+    for client in &mut clients {
+        let end = client.packet().unwrap();
+        assert_eq!(Response::parse(&end), Ok(Response::WorkComplete { handle: &handles[0], data: b"made" }));
+    }
+
+    let mut worker = Emq::worker(daemon.address("eventmq"), "worker", "[[10, \"sync-emq\"]]");
+    let mut client = Emq::connect(daemon.address("eventmq"), "client");
+    for id in ["m1", "m2"] {
+        client.request(id, "sync-emq", "reply-requested", &format!(r#"["acct",{{"path":"{id}","callable":"sync"}}]"#));
+    }
+    worker.ready(1);
+    let told = worker.hear().unwrap();
+    assert!(told.last().unwrap().contains(r#""path":"m2""#), "{told:?}");
+    worker.say(&["REPLY", "reply", r#"{"value": "synced"}"#, &told[1]]).unwrap();
+    let mut ends: Vec<_> = (0..2).map(|_| client.hear().unwrap()).collect();
+    ends.sort_by_key(|end| end.last().cloned());
+    for (end, id) in ends.iter().zip(["m1", "m2"]) {
+        assert!(end[2].contains("synced") && end[3] == id, "{ends:?}");
+    }
 }

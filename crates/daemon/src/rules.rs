@@ -41,6 +41,7 @@ pub(crate) fn of(queue: &config::Queue) -> QueueRules {
         dead_ms: queue.dead.and_then(|dead| dead.ttl).map(Period::as_ms),
         dead_max: queue.dead.and_then(|dead| dead.max),
         dedup_ms: queue.dedup.map(|dedup| dedup.window.as_ms()),
+        coalesce: queue.coalesce.map(Into::into),
     }
 }
 

@@ -90,7 +90,7 @@ pub use on_dead::OnDead;
 pub use outcome::*;
 pub use query::*;
 pub use queues::{
-    Bridge, Codec, Histogram, Hold, KeySource, Patterns, Policy, Queue, QueueFigures, QueueImage, QueueRules,
+    Bridge, Coalesce, Codec, Histogram, Hold, KeySource, Patterns, Policy, Queue, QueueFigures, QueueImage, QueueRules,
     QueueSettings, Rate, Throttle, is_pattern, matches,
 };
 pub use refusal::{Capacity, Refusal, Thing};

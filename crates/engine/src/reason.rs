@@ -37,6 +37,14 @@ pub enum Why {
     },
     /// The policy of its queue holds it back. Daemons of version 5 of the link know it.
     Held(Hold),
+    /// It waits for its time, and stands for several submits ([`crate::QueueRules::coalesce`]) or behind a job that runs.
+    /// Daemons of version 5 of the link know it.
+    Coalesced {
+        /// Submits that became this job. Only the body of one of them is left.
+        submits: u32,
+        /// The job that must be over first.
+        behind: Option<JobId>,
+    },
 }
 
 /// The client that has a job.

@@ -44,6 +44,8 @@ impl Item for ToEdge {
             rows.iter_mut().for_each(|row| make_job_older(&mut row.job, 0));
         } else if let Reply::Why(why @ Why::Held(_)) = reply {
             *why = Why::Throttled { holders: Vec::new() };
+        } else if let Reply::Why(why @ Why::Coalesced { .. }) = reply {
+            *why = Why::NotReady;
         }
     }
 }

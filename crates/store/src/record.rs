@@ -16,7 +16,7 @@ mod template;
 
 use bytes::Bytes;
 use windlass_engine::{
-    Batch, Clock, Codec, DAYS_KEPT, DayBegin, EngineMeta, Job, JobId, Priority, Protocol, Protocols, QueueId,
+    Batch, Clock, Coalesce, Codec, DAYS_KEPT, DayBegin, EngineMeta, Job, JobId, Priority, Protocol, Protocols, QueueId,
     QueueImage, QueueKind, QueueRules, Schedule, Throttle, Totals,
 };
 
@@ -209,13 +209,20 @@ fn encode_throttle(throttle: &Throttle, out: &mut Vec<u8>) {
 
 /// The codec, flags for the rules that exist, then these rules.
 fn encode_rules(rules: &QueueRules, out: &mut Vec<u8>) {
-    let QueueRules { codec, retry, body_bytes_max, ttl_ms, dead_ms, dead_max, dedup_ms } = *rules;
+    let QueueRules { codec, retry, body_bytes_max, ttl_ms, dead_ms, dead_max, dedup_ms, coalesce } = *rules;
     let numbers = [body_bytes_max.map(u64::from), ttl_ms, dead_ms, dead_max.map(u64::from), dedup_ms];
     out.push(code(&CODECS, codec));
     let flags = std::iter::once(retry.is_some()).chain(numbers.iter().map(Option::is_some));
+    let flags = flags.chain([coalesce.is_some()]);
     put_u64(out, (1..).zip(flags).map(|(bit, flag)| u64::from(flag) << bit).sum());
     retry.into_iter().for_each(|retry| job::put_retry(retry, out));
     numbers.into_iter().flatten().for_each(|number| put_u64(out, number));
+    if let Some(Coalesce { by_key, latest, quiet_ms, at_most_ms, once_more }) = coalesce {
+        let flags = [by_key, latest, once_more, at_most_ms.is_some()];
+        out.push((0..).zip(flags).map(|(bit, flag)| u8::from(flag) << bit).sum());
+        put_u64(out, quiet_ms);
+        at_most_ms.into_iter().for_each(|ms| put_u64(out, ms));
+    }
 }
 
 pub(crate) fn encode_meta(record: &MetaRecord, out: &mut Vec<u8>) {
@@ -329,14 +336,23 @@ fn decode_queue(from: &mut Reader<'_>) -> Result<QueueImage, DecodeError> {
 /// In earlier versions the first flag isolated the protocols from one another. Now the configuration decides.
 fn decode_rules(from: &mut Reader<'_>) -> Result<QueueRules, DecodeError> {
     let codec = from.one_of(&CODECS, "a queue's codec")?;
-    let flags = from.below("a rule's flags", 1 << 7)?;
+    let flags = from.below("a rule's flags", 1 << 8)?;
     let retry = if flags & 2 != 0 { Some(job::read_retry(from)?) } else { None };
     let body_bytes_max = if flags & 4 != 0 { Some(from.u32("a limit of bodies")?) } else { None };
     let ttl_ms = if flags & 8 != 0 { Some(from.u64()?) } else { None };
     let dead_ms = if flags & 16 != 0 { Some(from.u64()?) } else { None };
     let dead_max = if flags & 32 != 0 { Some(from.u32("a limit of dead jobs")?) } else { None };
     let dedup_ms = if flags & 64 != 0 { Some(from.u64()?) } else { None };
-    Ok(QueueRules { codec, retry, body_bytes_max, ttl_ms, dead_ms, dead_max, dedup_ms })
+    let coalesce = if flags & 128 != 0 { Some(decode_coalesce(from)?) } else { None };
+    Ok(QueueRules { codec, retry, body_bytes_max, ttl_ms, dead_ms, dead_max, dedup_ms, coalesce })
+}
+
+fn decode_coalesce(from: &mut Reader<'_>) -> Result<Coalesce, DecodeError> {
+    let flags = from.below("flags of coalescing", 16)?;
+    let [by_key, latest, once_more] = [1, 2, 4].map(|bit| flags & bit != 0);
+    let quiet_ms = from.u64()?;
+    let at_most_ms = if flags & 8 != 0 { Some(from.u64()?) } else { None };
+    Ok(Coalesce { by_key, latest, quiet_ms, at_most_ms, once_more })
 }
 
 fn decode_throttle(from: &mut Reader<'_>) -> Result<Throttle, DecodeError> {

@@ -15,7 +15,7 @@ mod stage;
 /// A test for every library and scene.
 macro_rules! interop {
     ($($library:ident, $stock:ident $(, and $more:ident)*;)*) => {
-        $(interop! { $library, $stock: foreground background priorities coalescing repeats status exceptions streaming
+        $(interop! { $library, $stock: foreground background priorities coalescing repeats bursts status exceptions streaming
             worker_death large in_flight serves_every_client $($more)* })*
     };
     ($library:ident, $stock:ident: $($scene:ident)*) => {

@@ -137,10 +137,38 @@ def fair(peer):
     assert late[0] <= 2 and late[1] <= 4, log.order
 
 
+class Burst(Log):
+    """A hundred submits come while the first job runs."""
+
+    def __init__(self, peer):
+        super().__init__(2)
+        self.peer = peer
+
+    def do(self, key, value):
+        if not self.starts:
+            for more in range(100, 200):
+                self.peer.push("latest", "a", more)
+        super().do(key, value)
+
+
+def burst(peer):
+    """A burst of submits is one run with the last body, and one that comes during this run is one more."""
+    for value in range(100):
+        peer.push("latest", "a", value)
+    log = Burst(peer)
+    several(peer, "latest", log, 1)
+    assert log.order == [("a", 99), ("a", 199)], log.order
+    # A third run would come before this one.
+    peer.push("latest", "b", 0)
+    log = Log(1)
+    several(peer, "latest", log, 1)
+    assert log.order == [("b", 0)], log.order
+
+
 if __name__ == "__main__":
     protocol, host, port, scene = sys.argv[1:]
     peer = {"gearman": Gearman, "faktory": Faktory}[protocol](host, int(port))
-    {"rate": rate, "running": running, "fair": fair}[scene](peer)
+    {"rate": rate, "running": running, "fair": fair, "burst": burst}[scene](peer)
     # Threads that wait for a job do not keep the program.
     sys.stdout.flush()
     os._exit(0)

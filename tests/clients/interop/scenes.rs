@@ -107,6 +107,25 @@ pub fn repeats(stock: &Stock) {
     assert_eq!(worker.notes(2), ["note one cake", "note two cakes"]);
 }
 
+/// In a queue where submits become one job, a burst of them is one run with the last body.
+pub fn bursts(stock: &Stock) {
+    let stage = Stage::with("[queues.\"no*\"]\ncoalesce = { quiet = \"200ms\" }\n");
+    let mut client = stock.client(stage.address());
+    for n in 0..100 {
+        client.submit(&format!("s{n}"), "background normal", "note", "account 7", &format!("balance {n}"));
+        client.wait();
+        assert_eq!(client.created(&format!("s{n}")), client.created("s0"));
+    }
+    client.submit("waits", "foreground normal", "note", "account 7", "balance 100");
+    client.wait();
+    let mut worker = stock.worker(stage.address());
+    assert_eq!(client.story("waits"), ["complete balance 100"]);
+    client.submit("other", "foreground normal", "note", "account 8", "balance 0");
+    client.wait();
+    assert_eq!(client.story("other"), ["complete balance 0"]);
+    assert_eq!(worker.notes(2), ["note balance 100", "note balance 0"]);
+}
+
 /// `GET_STATUS` of a job that waits, runs and is over.
 pub fn status(stock: &Stock) {
     let stage = Stage::new();

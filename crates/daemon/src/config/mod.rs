@@ -5,6 +5,7 @@
 //! and, through the protocols, those of passwords.
 
 mod check;
+mod coalesce;
 #[cfg(test)]
 pub(crate) mod fixture;
 mod policy;

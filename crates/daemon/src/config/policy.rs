@@ -7,6 +7,7 @@ use windlass_config::Period;
 use windlass_engine::{KeySource, Policy};
 
 use super::Queue;
+use super::coalesce::By;
 
 /// Starts per time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -85,8 +86,9 @@ pub(crate) fn policy(queue: &Queue) -> Result<Policy, String> {
     if policy.has_keys() && policy.key.is_none() {
         return Err("key must be given with per_key, fair and ordered".to_owned());
     }
-    if policy.key.is_some() && !policy.has_keys() {
-        return Err("key has no effect without per_key, fair or ordered".to_owned());
+    let coalesces = queue.coalesce.is_some_and(|rule| rule.by == By::Key);
+    if policy.key.is_some() && !policy.has_keys() && !coalesces {
+        return Err("key has no effect without per_key, fair, ordered or coalesce".to_owned());
     }
     if !policy.weights.is_empty() && !policy.fair {
         return Err("weights need fair = true".to_owned());

@@ -12,6 +12,7 @@ use windlass_engine::{NewJob, QueueKind, is_pattern};
 use windlass_session::alias::Aliases;
 use windlass_session::protocol::Protocol;
 
+use super::coalesce::{self, Coalesce};
 use super::policy::{Key, PerKey, Rate, is_false, policy};
 
 /// One queue's rules.
@@ -63,6 +64,9 @@ pub struct Queue {
     /// How long a repeated submit of a job is the same job.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dedup: Option<Dedup>,
+    /// How submits of one identity become one job.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub coalesce: Option<Coalesce>,
     /// Patterns of the answers by which workers report a failed job, in protocols without a message for it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub failure_values: Vec<String>,
@@ -163,6 +167,7 @@ impl Default for Queue {
             ttl: None,
             dead: None,
             dedup: None,
+            coalesce: None,
             failure_values: Vec::new(),
             aliases: BTreeMap::new(),
         }
@@ -252,6 +257,7 @@ pub(super) fn check(queues: &BTreeMap<String, Queue>, protocols: &[Arc<dyn Proto
             throttle.check(queue).map_err(|reason| Error::senseless("queues", reason))?;
         }
         policy(rules).map_err(|reason| senseless(queue, &reason))?;
+        coalesce::check(rules).map_err(|reason| senseless(queue, reason))?;
         if let Some(on_dead) = &rules.on_dead {
             reporter(protocols, on_dead, "{}").map_err(|reason| senseless(queue, &format!("on_dead: {reason}")))?;
         }
@@ -330,6 +336,10 @@ mod tests {
             ("['m-*']\nthrottle = { worker = 1 }", "m-*: a throttle and aliases need a name"),
             ("['m?']\naliases = { faktory = 'm' }", "m?: a throttle and aliases need a name"),
             ("[q]\ndedup.window = '0s'", "q: dedup.window must be more than 0"),
+            ("[q]\ndedup.window = '1s'\ncoalesce.quiet = '1s'", "q: dedup and coalesce exclude each other"),
+            ("[q]\ncoalesce = { quiet = '2s', at_most = '1s' }", "q: coalesce.at_most must not be less than quiet"),
+            ("[q]\ncoalesce.by = 'key'", "q: coalesce.by = \"key\" needs key"),
+            ("[q]\nkey.unique = true\ncoalesce.by = 'key'", "q: coalesce.by = \"key\" needs a key in the body"),
             ("[q]\nttl = '0s'", "q: ttl must be more than 0"),
             ("[c]\nkey = { prefix = '|' }\nfair = true", "c: spiderq.queue makes it a cycle queue"),
             ("[q]\nthrottle = { worker = 0 }", "q: worker must be more than 0"),

@@ -85,7 +85,7 @@ impl Engine {
         let state = &mut self.state;
         let kind = if job.cycle().is_some() { QueueKind::Cycle } else { QueueKind::Work };
         [queue, job.name(), job.key().unwrap_or_default()].into_iter().try_for_each(|name| state.check_name(name))?;
-        if !is_possible(&job.state, kind) {
+        if !is_possible(&job, kind) {
             return Err(Refusal::OutOfPlace);
         }
         check_room_for(state, job.body().len())?;
@@ -101,8 +101,13 @@ impl Engine {
         job.rank = job.rank.max(1);
         if let Some(extra) = &mut job.extra {
             extra.listeners.clear();
+            // The job behind which it stood may have another number here.
+            extra.coalesced = None;
             extra.member =
                 extra.member.filter(|member| kind == QueueKind::Work && is_called(state, member.batch, member.role));
+        }
+        if job.state == JobState::Parked && kind == QueueKind::Work {
+            job.state = JobState::Scheduled(state.wall());
         }
         if let JobState::Leased(lease) = &mut job.state {
             let longest = state.now.after_ms(state.limits.lease_ms_max);
@@ -216,11 +221,11 @@ fn raise_serial(state: &mut State, queue: QueueId, serial: u64, context: &mut Co
     }
 }
 
-fn is_possible(state: &JobState, kind: QueueKind) -> bool {
-    match state {
+fn is_possible(job: &Job, kind: QueueKind) -> bool {
+    match &job.state {
         JobState::Ready | JobState::Scheduled(_) | JobState::Retrying(_) | JobState::Dead(_) => true,
         JobState::Leased(lease) => !Lease::connection_bound(lease),
-        JobState::Parked => kind == QueueKind::Cycle,
+        JobState::Parked => kind == QueueKind::Cycle || job.behind().is_some(),
         JobState::Done(_) => kind == QueueKind::Work,
     }
 }

@@ -5,12 +5,13 @@ use std::collections::BTreeMap;
 
 use super::claims;
 use super::due::{is_live, next_deadline};
+use super::place::ahead_of;
 use super::room::has_dead_to_drop;
 use super::serve::{admits_waiter, next_served, next_unclaimed};
 use super::state::State;
 use crate::clients::check_waiters;
 use crate::ids::{ClientId, JobId, Protocol, QueueId};
-use crate::jobs::Job;
+use crate::jobs::{Job, JobState};
 use crate::queues::{Consumers, Queue, WaitKey, WaitsAs};
 
 /// By queue and protocol: how many subscriptions there are, and how many sleepers were woken for it.
@@ -102,6 +103,10 @@ fn check_jobs(state: &State) {
         assert!(state.queues.at(job.queue).is_some(), "{:?} has no queue", job.id);
         let lives = job.durable || !job.listeners().is_empty() || job.lease().is_some();
         assert!(lives, "{:?} is not durable and has no listener", job.id);
+        let is_follower = job.behind().is_none_or(|ahead| state.followers.contains(&(ahead, job.id)));
+        assert!(is_follower, "{:?} is not known to follow another job", job.id);
+        let is_parked = job.state == JobState::Parked && job.behind().is_some();
+        assert!(!is_parked || ahead_of(state, job).is_some(), "{:?} waits for no job", job.id);
     }
 }
 

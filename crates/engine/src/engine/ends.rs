@@ -8,7 +8,7 @@ use super::warnings::{name_of, warn_end, warn_job};
 use crate::context::Context;
 use crate::event::Notice;
 use crate::ids::{Protocol, QueueId, Timestamp};
-use crate::jobs::{Extra, JobState, Slot};
+use crate::jobs::{Expiry, Extra, Job, JobState, Slot};
 use crate::outcome::{End, Fate};
 use crate::queues::Queue;
 use crate::schedules::RunEnd;
@@ -114,18 +114,21 @@ pub(super) fn discard(state: &mut State, slot: Slot, context: &mut Context) {
 /// A job's time to expire has come: the job is removed unless it is leased, dead, done or parked.
 pub(super) fn expire_job(state: &mut State, slot: Slot, context: &mut Context) {
     // The timer has fired.
-    state.jobs.clear_expiry(slot, &mut state.timers);
-    match state.jobs.at(slot).map(|job| &job.state) {
-        Some(JobState::Ready | JobState::Scheduled(_) | JobState::Retrying(_)) => {
+    state.jobs.set_expiry(slot, Expiry::Never, &mut state.timers);
+    let waits = |job: &Job| match job.state {
+        JobState::Ready | JobState::Scheduled(_) | JobState::Retrying(_) => true,
+        JobState::Parked => job.behind().is_some(),
+        JobState::Leased(_) | JobState::Dead(_) | JobState::Done(_) => false,
+    };
+    match state.jobs.at(slot).map(waits) {
+        Some(true) => {
             count(state, slot, |totals| totals.expired += 1);
             warn_job(state, WarningKind::Expired, slot, context);
             notify_end(state, slot, &End::Expired, context);
             end_badly(state, slot, context);
         }
         // It was taken in time, which must hold after a restart too.
-        Some(JobState::Leased(_) | JobState::Dead(_) | JobState::Done(_) | JobState::Parked) => {
-            remember_put(state, slot, context);
-        }
+        Some(false) => remember_put(state, slot, context),
         None => {}
     }
 }

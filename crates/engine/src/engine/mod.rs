@@ -11,6 +11,7 @@ mod call;
 mod check;
 mod checks;
 mod claims;
+mod coalesce;
 mod collect;
 mod deliver;
 mod dispatch;

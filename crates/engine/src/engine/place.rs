@@ -13,6 +13,7 @@ use crate::schedules::RunEnd;
 pub(super) fn insert_job(state: &mut State, job: Job) -> Slot {
     let slot = state.jobs.insert(job, &mut state.timers);
     if let Some(job) = state.jobs.at(slot) {
+        state.followers.extend(job.behind().map(|ahead| (ahead, job.id)));
         state.queues.add_key(job, state.reader.as_deref(), state.now);
     }
     enter(state, slot);
@@ -45,6 +46,9 @@ pub(super) fn remove_job(state: &mut State, slot: Slot, context: &mut Context) {
     show(state, slot, false);
     let Some(job) = state.jobs.remove(slot, &mut state.timers) else { return };
     state.queues.remove_key(&job, &mut state.timers);
+    let ahead = job.behind();
+    ahead.map(|ahead| state.followers.remove(&(ahead, job.id)));
+    is_over(state, (job.id, ahead));
     if job.durable {
         context.remember(Change::JobGone(job.id));
     }
@@ -53,11 +57,38 @@ pub(super) fn remove_job(state: &mut State, slot: Slot, context: &mut Context) {
 
 /// Moves a job to another state. The caller updates the journal and serves waiting clients.
 pub(super) fn move_job(state: &mut State, slot: Slot, to: JobState) {
+    let ends = matches!(to, JobState::Dead(_) | JobState::Done(_));
     leave(state, slot);
     state.jobs.set_state(slot, to, state.now.shifted(state.skew_ms), &mut state.timers);
     enter(state, slot);
     note_unclaimed(state, slot);
     show(state, slot, true);
+    if let Some(job) = state.jobs.at(slot).filter(|_| ends) {
+        is_over(state, (job.id, job.behind()));
+    }
+}
+
+/// The job that must be over before this one starts, while it is not.
+pub(super) fn ahead_of(state: &State, job: &Job) -> Option<Slot> {
+    let ahead = state.jobs.slot(job.behind()?)?;
+    state.jobs.at(ahead).filter(|ahead| !ahead.is_over()).map(|_| ahead)
+}
+
+/// A job is over, or gone. Jobs that have only waited for that are due, and the job for which it waited has its key again.
+fn is_over(state: &mut State, (id, ahead): (JobId, Option<JobId>)) {
+    if state.followers.is_empty() && ahead.is_none() {
+        return;
+    }
+    if let Some(slot) = ahead.and_then(|ahead| state.jobs.slot(ahead)) {
+        state.jobs.reclaim_key(slot, state.now, &mut state.timers);
+    }
+    let behind = state.followers.range((id, JobId(0))..=(id, JobId(u64::MAX)));
+    let parked = behind
+        .filter_map(|(_, id)| state.jobs.slot(*id))
+        .filter(|slot| state.jobs.at(*slot).is_some_and(|job| job.state == JobState::Parked));
+    for slot in parked.collect::<Vec<_>>() {
+        move_job(state, slot, JobState::Scheduled(state.wall()));
+    }
 }
 
 /// Shows watchers a job's new state, or that the job is removed.

@@ -6,18 +6,19 @@ use bytes::Bytes;
 
 use super::call::Call;
 use super::checks::{check_body, check_names};
+use super::coalesce::{Standing, absorb, begin, due_at, identity, since, standing, stands_for_body};
 use super::ended::end_of;
 use super::ends::expire_job;
 use super::place::{count, insert_job, is_used, remember_put};
-use super::room::{check_room_for, make_way};
+use super::room::{check_bytes_for, check_room_for, make_way};
 use super::serve::serve;
 use super::state::{State, own};
 use crate::context::Context;
 use crate::event::{Notice, Reply};
-use crate::ids::{ClientId, JobId, Protocol, QueueId, Timestamp, Token};
+use crate::ids::{ClientId, JobId, QueueId, Timestamp, Token};
 use crate::jobs::{Cycle, Expiry, Extra, Job, JobState, KeyUntil, Lease, Member, Payload, Role, Slot, Track, Unfit};
 use crate::outcome::Pushed;
-use crate::queues::{Facts, Queue};
+use crate::queues::{Coalesce, Facts, Queue};
 use crate::refusal::{Capacity, Refusal, Thing};
 use crate::request::{Clash, Listen, NewJob, Past, QueueKind, Unique};
 use crate::warning::WarningKind;
@@ -53,10 +54,11 @@ pub(super) fn push_job(
 ) -> Result<(JobId, bool, Pushed), Refusal> {
     check_new(state, new)?;
     let queue = state.queues.find_or_make(&new.queue, new.kind, Some(new.protocol), state.limits.queues_max)?;
-    let new = remembered(state, (client, queue), new);
-    let outcome = check_body(state, queue, &new.body).and_then(|()| match clash(state, queue, &new) {
-        Some((slot, clash)) => coalesce(state, client, slot, clash, &new, context),
-        None => insert_new(state, client, queue, &new, context),
+    let (new, rule) = as_ruled(state, (client, queue), new);
+    let outcome = check_body(state, queue, &new.body).and_then(|()| match (clash(state, queue, &new), rule) {
+        (held, Some(rule)) => coalesce_by(state, (client, queue), &new, (held, rule), context),
+        (Some((slot, clash)), None) => coalesce(state, client, slot, clash, &new, context),
+        (None, None) => insert_new(state, client, queue, &new, context),
     });
     state.queues.drop_if_unknown(queue);
     outcome
@@ -73,27 +75,80 @@ fn check_new(state: &State, new: &NewJob) -> Result<(), Refusal> {
     }
 }
 
-/// A new job as its queue's rule about repeated pushes has it: it keeps its key while the rule remembers it. Jobs that no
-/// client pushes repeat no push.
-fn remembered<'a>(state: &State, (client, queue): (ClientId, QueueId), new: &'a NewJob) -> Cow<'a, NewJob> {
-    let rules = state.queues.at(queue).and_then(Queue::rules);
-    let dedup_ms = rules.and_then(|rules| rules.dedup_ms).filter(|_| new.durable && new.kind == QueueKind::Work);
-    let (Some(dedup_ms), Some(unique)) = (dedup_ms.filter(|_| client != NOBODY), identity(new)) else {
-        return Cow::Borrowed(new);
+/// A new job as its queue's rules about pushes of one identity have it, and the one that makes them one job. Jobs that no
+/// client pushes repeat no push, and a batch counts each of its jobs.
+fn as_ruled<'a>(
+    state: &State,
+    (client, queue): (ClientId, QueueId),
+    new: &'a NewJob,
+) -> (Cow<'a, NewJob>, Option<Coalesce>) {
+    let by_client = client != NOBODY && new.kind == QueueKind::Work;
+    let Some(rules) = state.queues.at(queue).and_then(Queue::rules).filter(|_| by_client) else {
+        return (Cow::Borrowed(new), None);
     };
-    let result_keep_ms = new.result_keep_ms.max(dedup_ms);
-    Cow::Owned(NewJob { unique: Some(unique), result_keep_ms, ..new.clone() })
+    if let Some(rule) = rules.coalesce.filter(|_| new.batch.is_none() && new.past.is_none())
+        && let Some(unique) = identity(state, queue, new, rule)
+    {
+        return (Cow::Owned(NewJob { unique: Some(unique), ..new.clone() }), Some(rule));
+    }
+    match (rules.dedup_ms.filter(|_| new.durable), remembered_by(new)) {
+        (Some(dedup_ms), Some(unique)) => {
+            let result_keep_ms = new.result_keep_ms.max(dedup_ms);
+            (Cow::Owned(NewJob { unique: Some(unique), result_keep_ms, ..new.clone() }), None)
+        }
+        (None, _) | (_, None) => (Cow::Borrowed(new), None),
+    }
 }
 
-/// What makes two pushes one and the same.
-fn identity(new: &NewJob) -> Option<Unique> {
+/// What makes a push the repetition of another.
+fn remembered_by(new: &NewJob) -> Option<Unique> {
     let (key, clash) = match (&new.unique, &new.name) {
         (Some(Unique { key, clash: Clash::Attach, .. }), _) => (key, Clash::Attach),
         (Some(Unique { key, .. }), _) | (None, Some(key)) => (key, Clash::Keep),
         (None, None) => return None,
     };
-    let stands_for_body = new.protocol == Protocol::GEARMAN && key.starts_with(&[0]);
-    (!key.is_empty() && !stands_for_body).then(|| Unique { key: key.clone(), clash, until: KeyUntil::Gone })
+    let counts = !key.is_empty() && !stands_for_body(new.protocol, key);
+    counts.then(|| Unique { key: key.clone(), clash, until: KeyUntil::Gone })
+}
+
+/// A submit to a queue where those of one identity are one job while it waits, and one more while it runs.
+fn coalesce_by(
+    state: &mut State,
+    (client, queue): (ClientId, QueueId),
+    new: &NewJob,
+    (held, rule): (Option<(Slot, Clash)>, Coalesce),
+    context: &mut Context,
+) -> Result<(JobId, bool, Pushed), Refusal> {
+    let behind = match held.map(|(slot, clash)| (slot, clash, standing(state, slot))) {
+        Some((slot, clash, Standing::Waits)) => {
+            let before = state.jobs.at(slot).map_or(0, |job| job.payload.body_len());
+            check_bytes_for(state, new.body.len() as u64, before as u64)?;
+            let pushed = coalesce(state, client, slot, clash, new, context)?;
+            let at = due_at(state, since(state, slot), new, rule);
+            let expires = expires(state, queue, &NewJob { not_before: Some(at), ..new.clone() });
+            absorb(state, slot, (new, expires), (rule, at), context);
+            return Ok(pushed);
+        }
+        Some((slot, clash, Standing::Runs(_))) if !rule.once_more => {
+            return coalesce(state, client, slot, clash, new, context);
+        }
+        Some((_, _, Standing::Runs(job))) => Some(job),
+        Some((_, _, Standing::Over)) | None => None,
+    };
+    held.into_iter().for_each(|(slot, _)| state.jobs.release_key(slot, &mut state.timers));
+    let wall = state.wall();
+    // The job that follows another one begins as a scheduled job, whose time finds it behind that one.
+    let soonest = if behind.is_some() { wall.after_ms(1) } else { wall };
+    let not_before = Some(due_at(state, wall, new, rule).max(soonest));
+    let pushed = insert_new(state, client, queue, &NewJob { not_before, ..new.clone() }, context);
+    match (&pushed, held) {
+        (Ok((job, ..)), _) => begin(state, *job, behind),
+        (Err(_), Some((slot, _))) => {
+            state.jobs.reclaim_key(slot, state.now, &mut state.timers);
+        }
+        (Err(_), None) => {}
+    }
+    pushed
 }
 
 /// The job that holds the key of a new job.
@@ -267,7 +322,7 @@ pub(super) fn bring_back(
         // It was there when the earlier engine ended, so a worker took it in time, or it is late by the time between
         // both.
         if state.jobs.at(slot).is_some_and(|job| job.expiry().has_come(state.now, state.wall())) {
-            state.jobs.clear_expiry(slot, &mut state.timers);
+            state.jobs.set_expiry(slot, Expiry::Never, &mut state.timers);
         }
         serve(state, queue, context);
     }
@@ -317,11 +372,10 @@ fn make_job(
     };
     let unique = new.unique.as_ref();
     let payload = Payload::new(unique.map(|unique| &*unique.key), new.name.as_deref().unwrap_or_default(), &new.body);
-    let rules = state.queues.at(queue).and_then(Queue::rules);
-    let (ttl_ms, retry_rule) = rules.map(|rules| (rules.ttl_ms, rules.retry)).unwrap_or_default();
+    let retry_rule = state.queues.at(queue).and_then(Queue::rules).and_then(|rules| rules.retry);
     let extra = Extra {
         meta: new.meta.clone(),
-        expires: ttl_ms.map_or(new.expires, |ttl_ms| expiry(state, new, ttl_ms)),
+        expires: expires(state, queue, new),
         key_until: unique.map_or(KeyUntil::End, |unique| unique.until),
         cycle,
         result_keep_ms: new.result_keep_ms,
@@ -359,20 +413,24 @@ fn make_job(
     }
 }
 
-/// When a new job expires in a queue where no job waits for longer than this.
-fn expiry(state: &State, new: &NewJob, ttl_ms: u64) -> Expiry {
-    if new.kind == QueueKind::Cycle {
-        return new.expires;
-    }
+/// When a new job expires.
+fn expires(state: &State, queue: QueueId, new: &NewJob) -> Expiry {
+    let rules = state.queues.at(queue).and_then(Queue::rules).filter(|_| new.kind == QueueKind::Work);
     // A scheduled job begins to wait at its time.
     let from = new.not_before.map_or(state.now, |at| at.shifted(state.skew_ms.saturating_neg()).max(state.now));
-    let own = match new.expires {
+    expires_by(state, (from, new.expires), rules.and_then(|rules| rules.ttl_ms))
+}
+
+/// When a job expires that waits from this moment on, in a queue where no job waits for longer than `ttl_ms`.
+pub(super) fn expires_by(state: &State, (from, expires): (Timestamp, Expiry), ttl_ms: Option<u64>) -> Expiry {
+    let Some(ttl_ms) = ttl_ms else { return expires };
+    let own = match expires {
         Expiry::Never => Timestamp::NEVER,
         Expiry::At(at) => at.shifted(state.skew_ms.saturating_neg()),
         Expiry::By(at) => at,
     };
     let by = from.after_ms(ttl_ms);
-    if own <= by { new.expires } else { Expiry::By(by) }
+    if own <= by { expires } else { Expiry::By(by) }
 }
 
 /// A lease granted by another server, cut to this daemon's limits.

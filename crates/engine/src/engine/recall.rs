@@ -2,11 +2,11 @@
 //! and at last [`Engine::wake_up`].
 
 use super::Engine;
-use super::place::{is_used, recall_job};
+use super::place::{ahead_of, is_used, move_job, recall_job};
 use crate::batches::Batch;
 use crate::days::DayBegin;
-use crate::ids::QueueId;
-use crate::jobs::{Holder, Job, Lease};
+use crate::ids::{QueueId, Timestamp};
+use crate::jobs::{Holder, Job, JobState, Lease, Slot};
 use crate::meta::EngineMeta;
 use crate::queues::QueueImage;
 use crate::schedules::Schedule;
@@ -73,8 +73,18 @@ impl Engine {
         let unknown: Vec<QueueId> = unknown.collect();
         unknown.into_iter().for_each(|queue| self.state.queues.drop_if_unknown(queue));
         self.state.queues.forget_uses();
+        self.free_followers();
         self.state.batches.recalled(self.state.limits.batch_keep_ms);
         self.check_in_debug();
+    }
+
+    /// Jobs whose predecessors ended without a record of it are due.
+    fn free_followers(&mut self) {
+        let state = &mut self.state;
+        let is_free = |job: &Job| job.state == JobState::Parked && ahead_of(state, job).is_none();
+        let slots = state.followers.iter().filter_map(|(_, id)| state.jobs.slot(*id));
+        let free: Vec<Slot> = slots.filter(|slot| state.jobs.at(*slot).is_some_and(is_free)).collect();
+        free.into_iter().for_each(|slot| move_job(state, slot, JobState::Scheduled(Timestamp(0))));
     }
 
     /// Called before an orderly stop: releases the reserved job numbers and records the time in the engine meta.

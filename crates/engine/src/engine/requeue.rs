@@ -4,7 +4,7 @@
 //! `region = serial + 1 - min`, a repaid entry goes to `min + (region >> boost)`: the tail for boost 0, half way for 1,
 //! a quarter of the way for 2.
 
-use super::place::{count, move_job, remember_move, remember_put, remove_job};
+use super::place::{ahead_of, count, move_job, remember_move, remember_put, remove_job};
 use super::serve::serve;
 use super::state::State;
 use crate::context::Context;
@@ -14,7 +14,7 @@ use crate::queues::Queue;
 use crate::request::RepayTo;
 
 /// Makes a job ready that was in another state: at its own position, or with a new rank, behind (or before) all its
-/// equals.
+/// equals. A job that another one must precede is parked instead.
 pub(super) fn make_ready(state: &mut State, slot: Slot, rank: Option<u64>, context: &mut Context) {
     if let Some(job) = state.jobs.at(slot).filter(|job| job.is_abandoned()) {
         state.grace.may_return(job.id);
@@ -32,7 +32,8 @@ pub(super) fn make_ready(state: &mut State, slot: Slot, rank: Option<u64>, conte
     let rank = rank.filter(|_| was_off || !is_ordered);
     // Until it is ready, no index depends on its rank.
     state.jobs.update(slot, |job| (job.rank, job.ready_at) = (rank.unwrap_or(job.rank), now));
-    move_job(state, slot, JobState::Ready);
+    let waits = state.jobs.at(slot).is_some_and(|job| ahead_of(state, job).is_some());
+    move_job(state, slot, if waits { JobState::Parked } else { JobState::Ready });
     if was_off && state.jobs.reclaim_key(slot, state.now, &mut state.timers) {
         remember_put(state, slot, context);
     }

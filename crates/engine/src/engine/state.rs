@@ -5,6 +5,7 @@
 //! on it) · `deliver`, `serve` (jobs to clients) · `requeue`, `ends`, `failures` (what becomes of a job) · `push` · the
 //! commands · `due` · [`super::Engine`].
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -58,6 +59,8 @@ pub(super) struct State {
     pub(super) reader: Option<Arc<dyn JobReader>>,
     /// What deaths of jobs cause, if they do.
     pub(super) on_dead: Option<Arc<dyn OnDead>>,
+    /// Jobs that must be over first, each with one that waits for it ([`crate::Coalesced::behind`]).
+    pub(super) followers: BTreeSet<(JobId, JobId)>,
     /// Jobs that deaths in this visit have caused and that are not pushed yet, with the names of the dead.
     pub(super) caused: Vec<(Bytes, NewJob)>,
 }
@@ -87,6 +90,7 @@ impl State {
             dead_dropped: DeadDropped::default(),
             reader: None,
             on_dead: None,
+            followers: BTreeSet::new(),
             caused: Vec::new(),
         }
     }

@@ -2,6 +2,7 @@
 
 use super::call::Call;
 use super::checks::find;
+use super::place::ahead_of;
 use super::scope::Scope;
 use super::serving::{is_worked_on, serve_it};
 use super::state::State;
@@ -25,9 +26,8 @@ pub(super) fn explain(state: &State, job: &JobRef, call: &mut Call<'_>) -> Resul
     let why = match &job.state {
         JobState::Leased(lease) => Why::Leased(Box::new(holder(state, &lease.holder))),
         JobState::Ready => waits(state, job),
-        JobState::Scheduled(_) | JobState::Retrying(_) | JobState::Dead(_) | JobState::Parked | JobState::Done(_) => {
-            Why::NotReady
-        }
+        JobState::Scheduled(_) | JobState::Retrying(_) | JobState::Parked => coalesced(state, job),
+        JobState::Dead(_) | JobState::Done(_) => Why::NotReady,
     };
     call.reply(Reply::Why(why));
     Ok(())
@@ -75,6 +75,14 @@ pub(super) fn holder(state: &State, holder: &Holder) -> LeaseHolder {
             LeaseHolder { worker, address, number, protocol: client.protocol() }
         }
         Holder::Away(protocol) => LeaseHolder { protocol: Some(*protocol), ..LeaseHolder::default() },
+    }
+}
+
+fn coalesced(state: &State, job: &Job) -> Why {
+    let behind = ahead_of(state, job).and_then(|slot| state.jobs.at(slot)).map(|ahead| ahead.id);
+    match job.extra.as_deref().and_then(|extra| extra.coalesced.as_deref()) {
+        Some(it) if it.submits > 1 || behind.is_some() => Why::Coalesced { submits: it.submits, behind },
+        Some(_) | None => Why::NotReady,
     }
 }
 

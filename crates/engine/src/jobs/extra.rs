@@ -47,8 +47,24 @@ pub struct Extra {
     /// An operator, or another client, has taken it back from a worker, whose reports are refused from then on. Not journalled.
     #[serde(skip)]
     pub taken_back: bool,
+    /// Submits that became this job ([`crate::QueueRules::coalesce`]). Daemons do not send it to each other.
+    #[serde(skip)]
+    pub coalesced: Option<Box<Coalesced>>,
     /// Clients that listen to it, oldest first. A listener ends with its connection. Not journalled.
     pub listeners: Vec<ClientId>,
+}
+
+/// Submits that became one job.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Coalesced {
+    /// The first submit since the job ran last, by the wall clock.
+    pub since: Timestamp,
+    /// How many there were, of all times.
+    pub submits: u32,
+    /// Deliveries of the job until `since`.
+    pub attempts: u32,
+    /// The job that ran when this one was submitted, and must be over before this one starts.
+    pub behind: Option<JobId>,
 }
 
 /// Lets clients follow a job by its name.
@@ -200,6 +216,7 @@ impl Extra {
             member,
             collector,
             taken_back,
+            coalesced,
             listeners,
         } = self;
         let times = matches!((expires, key_until), (Expiry::Never, KeyUntil::End));
@@ -207,6 +224,7 @@ impl Extra {
         let numbers = *losses == 0 && *result_keep_ms == 0 && lease_ms.is_none() && !taken_back;
         let ends = failure.is_none() && attempts.is_none() && result.is_none() && result_by.is_none();
         let parts = cycle.is_none() && progress.is_none() && track.is_none() && member.is_none();
+        let parts = parts && coalesced.is_none();
         !(times && bytes && numbers && ends && parts)
     }
 

@@ -164,6 +164,11 @@ impl Job {
         self.extra.as_deref().and_then(|extra| extra.member)
     }
 
+    /// The job that must be over before this one starts, if it is there.
+    pub(crate) fn behind(&self) -> Option<JobId> {
+        self.extra.as_deref()?.coalesced.as_ref()?.behind
+    }
+
     /// The fields on which an index depends.
     #[cfg(debug_assertions)]
     pub(super) fn indexed(&self) -> impl PartialEq + std::fmt::Debug + use<> {

@@ -12,6 +12,7 @@ mod half_hash;
 mod holders;
 mod job;
 mod keys;
+mod listeners;
 mod names;
 mod numbered;
 mod packed;

@@ -1,6 +1,7 @@
 //! All jobs: the owner of every index that depends on a job alone.
 //!
-//! Not here: the order among ready jobs (`queues`), and what a change of state means to others (`place`).
+//! Not here: holders and listeners of jobs (`listeners`), the order among ready jobs (`queues`), and what a
+//! change of state means to others (`place`).
 
 use std::collections::BTreeSet;
 
@@ -11,24 +12,24 @@ use super::bodies::Bodies;
 use super::by_state::ByState;
 use super::counts::StateCounts;
 use super::extra::{Expiry, Role};
-use super::holders::Holders;
 use super::job::{Job, Unfit};
 use super::keys::Keys;
 use super::numbered::Numbered;
+use super::payload::Payload;
 use super::slab::{Slab, Slot};
 use super::state::{JobState, JobStateKind, Lease};
 use super::stored::Stored;
-use crate::ids::{ClientId, JobId, Protocol, QueueId, Timestamp};
+use crate::ids::{JobId, Protocol, QueueId, Timestamp};
 use crate::timers::{Timer, Timers};
 
 /// The jobs, and their indexes: by number, key, name, time of their state, holder and listener. The timers of a job are
 /// set and cancelled here, too.
 #[derive(Debug)]
 pub(crate) struct Jobs {
-    slab: Slab,
+    pub(super) slab: Slab,
     by_id: Numbered<Slot>,
     keys: Keys,
-    by_state: ByState,
+    pub(super) by_state: ByState,
     bytes: u64,
     bodies: Bodies,
 }
@@ -263,7 +264,7 @@ impl Jobs {
     }
 
     /// Changes a job, and counts its bytes anew.
-    fn change<T>(&mut self, slot: Slot, change: impl FnOnce(&mut Job) -> T) -> Option<T> {
+    pub(super) fn change<T>(&mut self, slot: Slot, change: impl FnOnce(&mut Job) -> T) -> Option<T> {
         let job = self.slab.at_mut(slot)?;
         let (before, was_dead, was_kept) = (job.weight_bytes(), job.dead_bytes(), job.uncollected_bytes());
         let body = (job.payload.stored(), job.payload.body_len());
@@ -325,11 +326,26 @@ impl Jobs {
         true
     }
 
-    /// Takes the time of a job's expiry away.
-    pub(crate) fn clear_expiry(&mut self, slot: Slot, timers: &mut Timers) {
-        let Some(job) = self.slab.at_mut(slot) else { return };
-        timers.cancel(expiry_of(job).0);
-        job.extra.iter_mut().for_each(|extra| extra.expires = Expiry::Never);
+    /// Moves the time of a job's expiry, or takes it away.
+    pub(crate) fn set_expiry(&mut self, slot: Slot, expires: Expiry, timers: &mut Timers) {
+        if self.at(slot).is_none_or(|job| job.expiry() == expires) {
+            return;
+        }
+        self.at(slot).into_iter().for_each(|job| timers.cancel(expiry_of(job).0));
+        self.change(slot, |job| job.extra_mut().expires = expires);
+        if let Some((at, timer)) = self.at(slot).map(expiry_of) {
+            timers.set(at, timer);
+        }
+    }
+
+    /// A job that waits becomes what another submit of it has: the name, the body and the producer's bytes.
+    pub(crate) fn resubmit(&mut self, slot: Slot, name: &[u8], body: &Bytes, meta: &Bytes) {
+        self.slab.at(slot).into_iter().for_each(|job| self.by_state.names.remove(job));
+        self.change(slot, |job| {
+            job.payload = Payload::new(job.key(), name, body);
+            job.extra_mut().meta = meta.clone();
+        });
+        self.slab.at(slot).into_iter().for_each(|job| self.by_state.names.insert(job));
     }
 
     /// Moves the end of a lease, if there is one. With `only_later` it never moves to an earlier time.
@@ -380,83 +396,6 @@ impl Jobs {
             }
             Timer::Wait(_) | Timer::Beat(_) | Timer::Slots(_) | Timer::Gate(_) => false,
         }
-    }
-
-    // ---- holders and listeners -------------------------------------------------------------------------------------
-
-    /// The jobs of each client.
-    pub(crate) const fn holders(&self) -> &Holders {
-        &self.by_state.holders
-    }
-
-    /// The jobs of a queue that are leased, `count` in all. Looks at the leases of all queues, and at all jobs only if
-    /// leases of this queue never run out by themselves.
-    pub(crate) fn leased_in(&self, queue: QueueId, count: usize, timers: &Timers) -> BTreeSet<JobId> {
-        let is_leased = |job: &Job| job.queue == queue && job.lease().is_some();
-        let candidates = self.by_state.holders.of_connections().chain(timers.leases());
-        let leased: BTreeSet<JobId> = candidates.filter(|id| self.get(*id).is_some_and(is_leased)).collect();
-        if leased.len() == count {
-            return leased;
-        }
-        self.iter().filter(|(_, job)| is_leased(job)).map(|(_, job)| job.id).collect()
-    }
-
-    /// A client listens to a job. If it does so already, it listens once more.
-    pub(crate) fn listen(&mut self, slot: Slot, client: ClientId) {
-        let Some(job) = self.slab.at_mut(slot) else { return };
-        self.by_state.holders.listen(job.id, client);
-        self.change(slot, |job| job.extra_mut().listeners.push(client));
-    }
-
-    /// A client no longer listens to a job.
-    pub(crate) fn unlisten(&mut self, slot: Slot, client: ClientId) {
-        let Some(job) = self.slab.at_mut(slot) else { return };
-        self.by_state.holders.unlisten(job.id, client);
-        if let Some(extra) = job.extra.as_deref_mut() {
-            extra.listeners.retain(|listener| *listener != client);
-        }
-    }
-
-    /// Removes all listeners of a job and returns them, oldest first.
-    pub(crate) fn take_listeners(&mut self, slot: Slot) -> Vec<ClientId> {
-        let Some(job) = self.slab.at_mut(slot) else { return Vec::new() };
-        let listeners = job.extra.as_deref_mut().map(|extra| std::mem::take(&mut extra.listeners)).unwrap_or_default();
-        listeners.iter().for_each(|listener| self.by_state.holders.unlisten(job.id, *listener));
-        listeners
-    }
-
-    /// Sets the name under which a client collects a job's end.
-    pub(crate) fn set_collector(&mut self, slot: Slot, name: Bytes) {
-        if let Some(job) = self.slab.at(slot) {
-            self.by_state.holders.remove_collector(job);
-        }
-        self.change(slot, |job| job.extra_mut().collector = name);
-        if let Some(job) = self.slab.at(slot) {
-            self.by_state.holders.add_collector(job);
-        }
-    }
-
-    /// Forgets a connection that holds nothing and listens to nothing.
-    pub(crate) fn forget_client(&mut self, client: ClientId) {
-        self.by_state.holders.remove_connection(client);
-    }
-
-    /// From now on the time-bound leases of this worker are recorded.
-    pub(crate) fn add_worker(&mut self, name: &[u8]) {
-        self.by_state.holders.add_worker(name);
-    }
-
-    /// A worker that was just added has had this job since before a restart.
-    pub(crate) fn hold_again(&mut self, id: JobId) {
-        let Some(job) = self.slot(id).and_then(|slot| self.slab.at(slot)) else { return };
-        if let Some(lease) = job.lease() {
-            self.by_state.holders.hold(id, lease);
-        }
-    }
-
-    /// The jobs that a worker has leased since it was added, and still holds.
-    pub(crate) fn remove_worker(&mut self, name: &[u8]) -> BTreeSet<JobId> {
-        self.by_state.holders.remove_worker(name)
     }
 
     // ---- invariants ------------------------------------------------------------------------------------------------

@@ -31,7 +31,7 @@ pub(crate) use policy::Facts;
 pub use policy::{Hold, KeyRow, KeySource, Policy, PolicyRow, Rate};
 pub use queue::{Queue, QueueImage};
 pub(crate) use ready::SortKey;
-pub use rules::{Codec, QueueRules, QueueSettings};
+pub use rules::{Coalesce, Codec, QueueRules, QueueSettings};
 pub(crate) use table::Queues;
 pub use throttle::Throttle;
 pub(crate) use throttle::Whose;

@@ -42,6 +42,24 @@ pub struct QueueRules {
     /// its key finds it, or with its name if it has no key. A key that the client derives from the body does not count.
     #[serde(skip)]
     pub dedup_ms: Option<u64>,
+    /// Submits of one identity to a `work` queue are one job while it waits.
+    #[serde(skip)]
+    pub coalesce: Option<Coalesce>,
+}
+
+/// How submits of one identity become one job ([`QueueRules::coalesce`]).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Coalesce {
+    /// Where the identity is: in the key of the queue's policy, or in the key that the producer gives.
+    pub by_key: bool,
+    /// The job that waits gets the body of each submit; otherwise it keeps the first one.
+    pub latest: bool,
+    /// The job is ready this many milliseconds after its last submit,
+    pub quiet_ms: u64,
+    /// but no later than this many after its first one.
+    pub at_most_ms: Option<u64>,
+    /// Submits while the job runs make one more, which starts when the running one is over; otherwise they join that one.
+    pub once_more: bool,
 }
 
 /// How a job's bytes are converted for a worker of another protocol.

@@ -9,6 +9,7 @@ mod batches;
 mod bodies;
 mod claims;
 mod clocks;
+mod coalesce;
 mod collect;
 mod common;
 mod cycle;

@@ -31,6 +31,7 @@ const JSON: QueueRules = QueueRules {
     dead_ms: None,
     dead_max: None,
     dedup_ms: None,
+    coalesce: None,
 };
 
 #[test]

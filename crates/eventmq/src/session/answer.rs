@@ -1,6 +1,8 @@
 //! Turns the engine's replies, and the ends of jobs, into messages for the peer.
 
 use std::borrow::Cow;
+use std::collections::BTreeSet;
+use std::collections::hash_map::Entry;
 
 use bytes::Bytes;
 use windlass_engine::{
@@ -36,13 +38,13 @@ impl EventmqSpeaker {
         if how == Pushed::Attached && !self.settings.section.dedup.is_zero() {
             talk.ask(Ask::Look { id: id.clone() }, Query::Job(JobRef::Id(job)));
         }
-        self.awaited.insert(job, id);
+        self.awaited.entry(job).or_default().insert(id);
     }
 
     /// An equal job was stored before: if it is done, send its result now.
     fn looked(&mut self, id: &[u8], view: Option<&JobView>, talk: &mut Talk<'_>) {
         let Some(JobView { job, .. }) = view.filter(|view| view.job.state.kind() == JobStateKind::Done) else { return };
-        if self.awaited.remove(&job.id).is_none() {
+        if self.answered(job.id, |ids| ids.take(id)).is_none() {
             return;
         }
         let extra = job.extra.as_deref();
@@ -52,6 +54,16 @@ impl EventmqSpeaker {
         self.send(Command::Reply { text: &text, of: Some(id) }, talk);
     }
 
+    /// Takes one of the requests that await the end of a job.
+    fn answered(&mut self, job: JobId, which: impl FnOnce(&mut BTreeSet<Bytes>) -> Option<Bytes>) -> Option<Bytes> {
+        let Entry::Occupied(mut awaited) = self.awaited.entry(job) else { return None };
+        let id = which(awaited.get_mut());
+        if awaited.get().is_empty() {
+            awaited.remove();
+        }
+        id
+    }
+
     /// A request or schedule is stored.
     fn accepted(&mut self, id: &[u8], talk: &mut Talk<'_>) {
         self.send(Command::Reply { text: id, of: None }, talk);
@@ -59,7 +71,8 @@ impl EventmqSpeaker {
 
     /// A job has ended, and its client has requested a reply.
     pub(super) fn job_ended(&mut self, job: JobId, end: &End, talk: &mut Talk<'_>) {
-        let Some(id) = self.awaited.remove(&job) else { return };
+        // Each request of the job has a notice of its own.
+        let Some(id) = self.answered(job, BTreeSet::pop_first) else { return };
         let text: Cow<'_, [u8]> = match end {
             // EventMQ workers' results are sent verbatim.
             End::Succeeded { result, by } => {

@@ -24,7 +24,7 @@ mod schedule;
 mod settings;
 mod worker;
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::sync::Arc;
 
@@ -63,7 +63,7 @@ pub struct EventmqSpeaker {
     /// The worker's jobs. They stay when it is no longer a worker, because it may still reply.
     held: Held,
     /// Jobs whose results the client has requested, with the identifiers of the requests.
-    awaited: HashMap<JobId, Bytes, foldhash::fast::RandomState>,
+    awaited: HashMap<JobId, BTreeSet<Bytes>, foldhash::fast::RandomState>,
     /// The name under which its later connections collect these results, if the peer has stated an identity.
     name: Option<Bytes>,
     /// The queue of its last finished job, and the queue's counters.
@@ -221,7 +221,7 @@ impl Speaker for EventmqSpeaker {
             Notice::Delivered(job) => self.taken(*job, talk),
             Notice::Ended { job, end } => self.job_ended(job, &end, talk),
             Notice::Collected { job, key, end } => {
-                self.awaited.insert(job, key);
+                self.awaited.entry(job).or_default().insert(key);
                 end.iter().for_each(|end| self.job_ended(job, end, talk));
             }
             // eMQP has no progress.

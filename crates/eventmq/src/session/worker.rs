@@ -111,7 +111,9 @@ impl EventmqSpeaker {
             beat.worked(talk.now());
         }
         let ours = job.protocol == Protocol::EVENTMQ;
-        let id = if ours && !job.key.is_empty() { job.key.clone() } else { jid::jid_of(job.id.0).into() };
+        // A key that begins with a NUL is none that a client gave.
+        let is_given = ours && job.key.first().is_some_and(|first| *first != 0);
+        let id = if is_given { job.key.clone() } else { jid::jid_of(job.id.0).into() };
         let headers = Headers(if ours { &job.meta } else { b"" }).with_reply_requested();
         let request = Request { queue: &job.queue, headers: Headers(&headers), job: &body };
         self.send_as(&id, wire::Command::Request(request), talk);

@@ -83,12 +83,16 @@ fn status(job: &Job) -> Status {
     }
 }
 
-/// Whether Gearman sees the job. A finished job is gone. So is a dead or parked job, which only an operator can bring
-/// back. An entry of a `cycle` queue is not a job.
+/// Whether Gearman sees the job. A finished job is gone. So is a dead job, which only an operator can bring back. An entry
+/// of a `cycle` queue is not a job.
 pub(super) fn is_live(job: &Job) -> bool {
     let waits_or_runs = match job.state.kind() {
-        JobStateKind::Ready | JobStateKind::Leased | JobStateKind::Scheduled | JobStateKind::Retrying => true,
-        JobStateKind::Dead | JobStateKind::Parked | JobStateKind::Done => false,
+        JobStateKind::Ready
+        | JobStateKind::Leased
+        | JobStateKind::Scheduled
+        | JobStateKind::Retrying
+        | JobStateKind::Parked => true,
+        JobStateKind::Dead | JobStateKind::Done => false,
     };
     waits_or_runs && job.cycle().is_none()
 }

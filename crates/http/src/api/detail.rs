@@ -3,7 +3,8 @@
 use bytes::Bytes;
 use windlass_bridge::Job as Crossing;
 use windlass_engine::{
-    Expiry, Hold, Holder, JobState, JobStateKind, JobView, LeaseHolder, OnExpiry, Protocol, QueueRow, Timestamp, Why,
+    Expiry, Hold, Holder, JobId, JobState, JobStateKind, JobView, LeaseHolder, OnExpiry, Protocol, QueueRow, Timestamp,
+    Why,
 };
 
 use super::attempts::Attempt;
@@ -83,7 +84,8 @@ view! {
         let (code, sentence) = sentence((&why, queue), view, app, now);
         let misfits = if matches!(code, "unserved" | "waiting") { misfits(view, app) } else { Vec::new() };
     } {
-        /// `leased`, `scheduled`, `retrying`, `dead`, `parked`, `done`, `paused`, `throttled`, `held`, `unserved` or `waiting`.
+        /// `leased`, `scheduled`, `retrying`, `dead`, `parked`, `done`, `paused`, `throttled`, `held`, `coalesced`, `unserved`
+        /// or `waiting`.
         code: &'static str = code,
         /// The same as a sentence.
         text: String = std::iter::once(sentence).chain(misfits).collect::<Vec<_>>().join("; "),
@@ -108,6 +110,7 @@ fn sentence((why, row): (&Why, Option<&QueueRow>), view: &JobView, app: &App, no
         }
         Why::Throttled { .. } => ("throttled", format!("jobs in progress hold all slots of the throttle of {queue}")),
         Why::Held(hold) => ("held", held(hold, &queue, now)),
+        Why::Coalesced { submits, behind } => ("coalesced", coalesced(*submits, *behind, not_ready(view, now))),
         Why::Unserved { others } if others.is_empty() => ("unserved", format!("no worker serves {queue}")),
         Why::Unserved { others } => {
             let others: Vec<_> = others.iter().map(|protocol| app.protocol_name(*protocol)).collect();
@@ -139,6 +142,15 @@ fn held(hold: &Hold, queue: &Name, now: Now) -> String {
             let verb = if *jobs == 1 { "holds" } else { "hold" };
             format!("{jobs} running or to be retried {verb} {} in {queue}", key_name(key))
         }
+    }
+}
+
+/// What has become of the submits of a job, and what it waits for.
+fn coalesced(submits: u32, behind: Option<JobId>, state: String) -> String {
+    let text = behind.map_or(state, |job| format!("it runs once more when job {} has ended", job.0));
+    match submits {
+        0 | 1 => text,
+        _ => format!("{text}; {submits} submits became this job, which has the body of one of them"),
     }
 }
 
@@ -204,6 +216,7 @@ fn not_ready(view: &JobView, now: Now) -> String {
         JobState::Scheduled(due) => format!("it is due at {}", at(moment_text(*due))),
         JobState::Retrying(due) => format!("it is retried at {}{failed}", at(now.text(*due))),
         JobState::Dead(until) => format!("it is dead, and kept until {}{failed}", at(now.text(*until))),
+        JobState::Parked if job.cycle().is_none() => "it waits for another job".to_owned(),
         JobState::Parked => "it is out of its cycle queue".to_owned(),
         JobState::Done(_) => "it has ended".to_owned(),
         JobState::Ready | JobState::Leased(_) => "it has just changed".to_owned(),

@@ -68,6 +68,7 @@ pub(super) struct PushedJob {
     request_body(content = Body, content_type = "application/octet-stream"),
     responses(
         (status = 201, body = PushedJob, headers(("location" = String, description = "The job"))),
+        (status = 200, body = PushedJob, description = "A job of the same identity waits or runs (`dedup`, `coalesce`)"),
         (status = 400, body = Problem), (status = 409, body = Problem), (status = 413, body = Problem),
         (status = 429, body = Problem), (status = 503, body = Problem)
     )
@@ -88,11 +89,12 @@ pub(super) async fn push(
         }
         Some(_) => return Err(Problem::bad_request("with protocol, the body has all terms of the job")),
     };
-    let Reply::Pushed { job, how: Pushed::New, .. } = app.ask(JobCommand::Push(Box::new(job))).await? else {
+    let Reply::Pushed { job, how, .. } = app.ask(JobCommand::Push(Box::new(job))).await? else {
         return Err(Problem::unexpected());
     };
+    let status = if how == Pushed::New { StatusCode::CREATED } else { StatusCode::OK };
     let location = [(header::LOCATION, format!("/api/v1/jobs/{}", job.0))];
-    Ok((StatusCode::CREATED, location, Json(PushedJob { id: job.0 })).into_response())
+    Ok((status, location, Json(PushedJob { id: job.0 })).into_response())
 }
 
 /// A job as a client of this protocol pushes it.

@@ -6,8 +6,8 @@
 
 use bytes::Bytes;
 use windlass_engine::{
-    Backoff, Expiry, Extra, Job, JobId, KeyUntil, Member, Payload, Priority, Progress, Protocol, QueueId, Retry, Role,
-    Stored, Track, Unfit,
+    Backoff, Coalesced, Expiry, Extra, Job, JobId, KeyUntil, Member, Payload, Priority, Progress, Protocol, QueueId,
+    Retry, Role, Stored, Track, Unfit,
 };
 
 use super::attempts::{put_attempts, read_attempts};
@@ -101,6 +101,7 @@ fn bits(job: &Job, extra: Option<&Extra>, progress: Option<&Progress>) -> u64 {
         | bit(matches!(extra.expires, Expiry::By(_)), has::EXPIRES_BY)
         | bit(!extra.collector.is_empty(), has::COLLECTOR)
         | bit(extra.attempts.is_some(), has::ATTEMPTS)
+        | bit(extra.coalesced.is_some(), has::COALESCED)
 }
 
 pub(super) fn put_retry(retry: Retry, out: &mut Vec<u8>) {
@@ -154,6 +155,13 @@ fn put_extra(extra: &Extra, progress: Option<&Progress>, out: &mut Vec<u8>) {
         put_bytes(out, &extra.collector);
     }
     put_attempts(extra.attempts.as_deref(), out);
+    if let Some(Coalesced { since, submits, attempts, behind }) = extra.coalesced.as_deref().copied() {
+        put_time(out, since);
+        put_u32(out, submits);
+        put_u32(out, attempts);
+        // No job has the number 0.
+        put_u64(out, behind.map_or(0, |job| job.0));
+    }
 }
 
 /// Writes nothing for the most common end.
@@ -263,6 +271,11 @@ fn read_extra(from: &mut Reader<'_>, bits: u64) -> Result<Extra, DecodeError> {
     extra.collector = owned_if(from, has(has::COLLECTOR))?.unwrap_or_default();
     if has(has::ATTEMPTS) {
         extra.attempts = Some(read_attempts(from)?);
+    }
+    if has(has::COALESCED) {
+        let (since, submits, attempts) = (from.time()?, from.u32("submits")?, from.u32("deliveries")?);
+        let behind = Some(JobId(from.below("a job's number", COUNT_MAX)?)).filter(|job| job.0 > 0);
+        extra.coalesced = Some(Box::new(Coalesced { since, submits, attempts, behind }));
     }
     Ok(extra)
 }

@@ -4,10 +4,11 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use windlass_engine::{
-    Attempt, AttemptEnd, AttemptError, Backoff, Batch, BatchProgress, Clash, Clock, Codec, Cron, Cycle, DayBegin,
-    EngineMeta, Expiry, Extra, Failure, Holder, Job, JobId, JobState, KeyUntil, LastRun, Lease, Member, NewJob,
-    OnExpiry, Payload, Priority, Progress, Protocol, Protocols, QueueId, QueueImage, QueueKind, QueueRules, Recurrence,
-    Retry, Role, RunEnd, Schedule, Stage, Throttle, Timestamp, Token, Totals, Track, Unique, Zone,
+    Attempt, AttemptEnd, AttemptError, Backoff, Batch, BatchProgress, Clash, Clock, Coalesce, Coalesced, Codec, Cron,
+    Cycle, DayBegin, EngineMeta, Expiry, Extra, Failure, Holder, Job, JobId, JobState, KeyUntil, LastRun, Lease,
+    Member, NewJob, OnExpiry, Payload, Priority, Progress, Protocol, Protocols, QueueId, QueueImage, QueueKind,
+    QueueRules, Recurrence, Retry, Role, RunEnd, Schedule, Stage, Throttle, Timestamp, Token, Totals, Track, Unique,
+    Zone,
 };
 use windlass_store::{BatchMoved, MetaRecord, Moved, NextRun, Record};
 
@@ -58,6 +59,7 @@ pub(crate) fn golden() -> Vec<(&'static str, Record)> {
             member: None,
             collector: Bytes::new(),
             taken_back: false,
+            coalesced: None,
             listeners: Vec::new(),
         })),
         ..jobs::plain()
@@ -98,6 +100,8 @@ pub(crate) fn golden() -> Vec<(&'static str, Record)> {
     let rules =
         QueueRules { codec: Codec::Base64, retry: Some(retry), body_bytes_max: Some(1 << 20), ..QueueRules::default() };
     let json = QueueRules { codec: Codec::Json, ..QueueRules::default() };
+    let coalesce = Coalesce { by_key: true, latest: true, quiet_ms: 300, at_most_ms: Some(9_000), once_more: false };
+    let coalescing = QueueRules { coalesce: Some(coalesce), ..QueueRules::default() };
     let cron = Cron {
         seconds: 1,
         minutes: 1 << 59,
@@ -197,6 +201,8 @@ pub(crate) fn golden() -> Vec<(&'static str, Record)> {
     let lost = Extra { losses: 300, ..Extra::default() };
     let by = Expiry::By(Timestamp(1_700_000_090_000));
     let spanned = Extra { expires: by, losses: 1, ..Extra::default() };
+    let coalesced = Coalesced { since: at, submits: 300, attempts: 2, behind: Some(JobId(1 << 40)) };
+    let coalesced = Extra { coalesced: Some(Box::new(coalesced)), ..Extra::default() };
     let collected = Extra { collector: Bytes::from_static(b"client-1"), ..Extra::default() };
     let spanned_schedule = Schedule {
         job: NewJob { expires: Expiry::By(Timestamp(90_000)), track_ms: 1, ..plain_schedule.job.clone() },
@@ -298,6 +304,7 @@ pub(crate) fn golden() -> Vec<(&'static str, Record)> {
             }),
         ),
         ("queue_set_ruled_again", Record::QueueSet(QueueImage { rules: Some(Box::new(rules)), ..queue.clone() })),
+        ("queue_set_coalescing", Record::QueueSet(QueueImage { rules: Some(Box::new(coalescing)), ..queue.clone() })),
         (
             "queue_set_ruled_in_part",
             Record::QueueSet(QueueImage { rules: Some(Box::new(json)), throttle: Some(throttle(1)), ..queue }),
@@ -337,6 +344,7 @@ pub(crate) fn golden() -> Vec<(&'static str, Record)> {
         ("schedule_ran", Record::Schedule(Box::new(ran_schedule))),
         ("next_run_running", Record::NextRun(running)),
         ("put_spanned", Record::Put(Job { extra: Some(Box::new(spanned)), ..jobs::plain() })),
+        ("put_coalesced", Record::Put(Job { extra: Some(Box::new(coalesced)), ..jobs::plain() })),
         ("put_collected", Record::Put(Job { extra: Some(Box::new(collected)), ..jobs::plain() })),
         ("schedule_spanned", Record::Schedule(Box::new(spanned_schedule))),
     ]

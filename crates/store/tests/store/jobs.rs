@@ -6,10 +6,10 @@ use bytes::Bytes;
 use proptest::option;
 use proptest::prelude::*;
 use windlass_engine::{
-    Attempt, AttemptEnd, AttemptError, Attempts, Backoff, Batch, BatchProgress, Clash, Codec, Cron, Cycle, Expiry,
-    Extra, Failure, Holder, Job, JobId, JobState, KeyUntil, LastRun, Lease, Member, NewJob, OnExpiry, Payload,
-    Priority, Progress, Protocol, Protocols, QueueId, QueueImage, QueueKind, QueueRules, Recurrence, Retry, Role,
-    RunEnd, Schedule, Stage, Throttle, Timestamp, Token, Track, Unfit, Unique, Zone,
+    Attempt, AttemptEnd, AttemptError, Attempts, Backoff, Batch, BatchProgress, Clash, Coalesce, Coalesced, Codec,
+    Cron, Cycle, Expiry, Extra, Failure, Holder, Job, JobId, JobState, KeyUntil, LastRun, Lease, Member, NewJob,
+    OnExpiry, Payload, Priority, Progress, Protocol, Protocols, QueueId, QueueImage, QueueKind, QueueRules, Recurrence,
+    Retry, Role, RunEnd, Schedule, Stage, Throttle, Timestamp, Token, Track, Unfit, Unique, Zone,
 };
 
 /// The plainest job.
@@ -205,9 +205,18 @@ pub(crate) fn any_queue() -> impl Strategy<Value = QueueImage> {
     let throttle = (any::<Option<u32>>(), any::<Option<u32>>(), any::<Option<u64>>())
         .prop_map(|(leased_max, per_worker_max, timeout_ms)| Throttle { leased_max, per_worker_max, timeout_ms });
     let codec = prop_oneof![Just(Codec::Text), Just(Codec::Json), Just(Codec::Base64)];
-    let later = (any::<Option<u64>>(), any::<Option<u32>>(), any::<Option<u64>>());
+    let coalesce = (any::<[bool; 3]>(), any::<u64>(), any::<Option<u64>>()).prop_map(
+        |([by_key, latest, once_more], quiet_ms, at_most_ms)| Coalesce {
+            by_key,
+            latest,
+            quiet_ms,
+            at_most_ms,
+            once_more,
+        },
+    );
+    let later = (any::<Option<u64>>(), any::<Option<u32>>(), any::<Option<u64>>(), option::of(coalesce));
     let rules = (codec, option::of(any_retry()), any::<Option<u32>>(), any::<Option<u64>>(), later).prop_map(
-        |(codec, retry, body_bytes_max, ttl_ms, (dead_ms, dead_max, dedup_ms))| QueueRules {
+        |(codec, retry, body_bytes_max, ttl_ms, (dead_ms, dead_max, dedup_ms, coalesce))| QueueRules {
             codec,
             retry,
             body_bytes_max,
@@ -215,6 +224,7 @@ pub(crate) fn any_queue() -> impl Strategy<Value = QueueImage> {
             dead_ms,
             dead_max,
             dedup_ms,
+            coalesce,
         },
     );
     // Default rules are stored as `None`.
@@ -322,9 +332,11 @@ fn any_extra() -> impl Strategy<Value = Extra> {
     });
     let told = (option::of(cycle), option::of(failure), option::of(past), option::of(progress));
     let expiry = prop_oneof![Just(Expiry::Never), any_time().prop_map(Expiry::At), any_time().prop_map(Expiry::By)];
+    let coalesced = (any_time(), any::<[u32; 2]>(), option::of((1..1u64 << 60).prop_map(JobId)))
+        .prop_map(|(since, [submits, attempts], behind)| Box::new(Coalesced { since, submits, attempts, behind }));
     let track = (any::<u64>(), any_time()).prop_map(|(keep_ms, updated_at)| Track { keep_ms, updated_at });
     let rest = (
-        (any::<u64>(), any_bytes()),
+        (any::<u64>(), any_bytes(), option::of(coalesced)),
         option::of(any::<u64>()),
         (option::of(any_bytes()), option::of(any::<u8>().prop_map(Protocol))),
         (option::of(any_member()), option::of(track), prop_oneof![Just(0), any::<u32>()]),
@@ -335,7 +347,7 @@ fn any_extra() -> impl Strategy<Value = Extra> {
             expires,
             key_until,
             (cycle, failure, attempts, progress),
-            ((result_keep_ms, collector), lease_ms, (result, result_by), (member, track, losses)),
+            ((result_keep_ms, collector, coalesced), lease_ms, (result, result_by), (member, track, losses)),
         )| Extra {
             meta,
             expires,
@@ -353,6 +365,7 @@ fn any_extra() -> impl Strategy<Value = Extra> {
             losses,
             collector,
             taken_back: false,
+            coalesced,
             listeners: Vec::new(),
         },
     )

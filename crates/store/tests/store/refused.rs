@@ -67,10 +67,10 @@ fn a_value_that_the_engine_never_writes_is_refused_by_its_field() {
     let rank = |zigzag: &[u8]| put(0, &[&[0][..], zigzag, &[1, 0, 0]].concat(), &RETRY, &[]);
     let zoned = |months: u64| [&[2, 0, 1, 1, 1, 1], &number(months)[..], &[1, 0]].concat();
     let two = |first: u8, second: u8| [&[2, first], &[0; 13][..], &[second], &[0; 13]].concat();
-    let table: [(&str, Vec<u8>); 50] = [
+    let table: [(&str, Vec<u8>); 51] = [
         ("a job's number", [&[3][..], &TOO_MUCH].concat()),
         ("a job's bits", with(1 << 12, &[])),
-        ("a job's bits", with(1 << 21, &[])),
+        ("a job's bits", with(1 << 22, &[])),
         ("a number of attempts", with(1 << 20, &[26])),
         ("an attempt's number", with(1 << 20, &[&[1][..], &number(1 << 32)].concat())),
         // An end that is not known, two kinds of errors, and an error as before without one.
@@ -110,7 +110,8 @@ fn a_value_that_the_engine_never_writes_is_refused_by_its_field() {
         ("a queue's limit", queue(0, 0, &number(1 << 33), &[])),
         ("a throttle's flags", queue(0, 4, &[0], &[8])),
         ("a queue's codec", queue(0, 8, &[0], &[3, 0])),
-        ("a rule's flags", queue(0, 8, &[0], &[0, 128, 1])),
+        ("a rule's flags", queue(0, 8, &[0], &[0, 128, 2])),
+        ("flags of coalescing", queue(0, 8, &[0], &[0, 128, 1, 16])),
         ("the protocol of a queue's limit", queue(0, 32, &[0], &[&[0, 0][..], &number(257)].concat())),
         ("the engine meta's flags", meta(12, 16, &[0])),
         ("a protocol", meta(12, 0, &two(3, 3))),

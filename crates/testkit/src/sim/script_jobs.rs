@@ -190,6 +190,8 @@ impl Script<'_> {
             dead_ms: if self.rng.chance(20) { Some(self.rng.below(self.world.pace_ms * 50)) } else { None },
             dead_max: if self.rng.chance(20) { Some(self.number(3)) } else { None },
             dedup_ms: if self.rng.chance(30) { Some(self.rng.below(self.world.pace_ms * 50)) } else { None },
+            // `tests/testkit/coalesce.rs` has its laws.
+            coalesce: None,
         }
     }
 

@@ -3,6 +3,7 @@
 
 mod answers;
 mod calendar;
+mod coalesce;
 mod policies;
 mod simulator;
 mod transcript;

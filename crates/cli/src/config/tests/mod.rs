@@ -84,6 +84,9 @@ fn a_written_configuration_reads_back_the_same() {
     let rules = "codec = 'json'\nbridge = false\nretry = { count = -1, backoff = '1s' }\nbody_bytes_max = '1KiB'\n\
                  throttle = { worker = 1 }\nttl = '1d'\ndead = { ttl = '2d', max = 3 }\ndedup = { window = '1m', by = 'unique' }\naliases = { faktory = 'a', gearman = 'b', eventmq = 'c' }\n";
     config.queues.insert("a b".to_owned(), toml::from_str(rules).unwrap());
+    let rules = "key = { args = '/0' }\n\
+                 coalesce = { by = 'key', latest = false, quiet = '5s', at_most = '1m', while_running = 'join' }";
+    config.queues.insert("c".to_owned(), toml::from_str(rules).unwrap());
     let text = toml::to_string(&config).unwrap();
     assert_eq!(parse(&text).unwrap(), config, "{text}");
 }

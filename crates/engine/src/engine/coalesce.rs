@@ -1,0 +1,128 @@
+//! Submits of one identity that become one job ([`QueueRules::coalesce`](crate::QueueRules::coalesce)).
+//!
+//! While a job waits, further submits move its time and replace its body; it holds the key of its identity. While it
+//! runs, one more job takes the key over and stands behind it. [`ahead_of`](super::place::ahead_of) keeps that one from
+//! starting, and the end of the first one lets it go. Not here: how a submit gets there (`push`).
+
+use super::place::{move_job, remember_put};
+use super::policies::read_key;
+use super::requeue::suits_anew;
+use super::state::State;
+use crate::context::Context;
+use crate::ids::{JobId, Protocol, QueueId, Timestamp};
+use crate::jobs::{Coalesced, Expiry, Job, JobState, KeyUntil, Slot};
+use crate::queues::{Coalesce, Facts, Queue};
+use crate::request::{Clash, NewJob, Unique};
+
+/// Keys that the engine reads in jobs begin with this, and so none is a client's unique id.
+const READ_KEY: &[u8] = b"\0\0";
+
+/// How a job stands to further submits.
+pub(super) enum Standing {
+    Waits,
+    /// A worker has it, or may have it since an earlier engine.
+    Runs(JobId),
+    Over,
+}
+
+pub(super) fn standing(state: &State, slot: Slot) -> Standing {
+    match state.jobs.at(slot) {
+        Some(job) if job.is_over() => Standing::Over,
+        Some(job) if job.lease().is_some() => Standing::Runs(job.id),
+        Some(job) if state.grace.lasts(state.now) && state.grace.may_be_of_before(job.id) => Standing::Runs(job.id),
+        Some(_) => Standing::Waits,
+        None => Standing::Over,
+    }
+}
+
+/// What makes two submits one job by such a rule.
+pub(super) fn identity(state: &State, queue: QueueId, new: &NewJob, rule: Coalesce) -> Option<Unique> {
+    let given = new.unique.as_ref();
+    let clash = if given.is_some_and(|it| it.clash == Clash::Attach) { Clash::Attach } else { Clash::Keep };
+    let key = match rule.by_key {
+        false => given.map(|unique| unique.key.to_vec()).filter(|key| !stands_for_body(new.protocol, key)),
+        true => {
+            let source = state.queues.at(queue).and_then(Queue::policy).and_then(|policy| policy.key.as_ref());
+            let unique = given.map(|unique| &*unique.key);
+            let facts = Facts { protocol: new.protocol, body: Some(&new.body), unique };
+            let key = source.map(|source| source.read(facts, state.reader.as_deref()));
+            key.filter(|key| !key.is_empty()).map(|key| [READ_KEY, &key].concat())
+        }
+    };
+    key.filter(|key| !key.is_empty()).map(|key| Unique { key: key.into(), clash, until: KeyUntil::End })
+}
+
+/// Whether a key is one that the client derives from the body.
+pub(super) fn stands_for_body(protocol: Protocol, key: &[u8]) -> bool {
+    protocol == Protocol::GEARMAN && key.starts_with(&[0])
+}
+
+/// When a job becomes ready that is submitted now, the first time at `since`. All times are the wall clock's.
+pub(super) fn due_at(state: &State, since: Timestamp, new: &NewJob, rule: Coalesce) -> Timestamp {
+    let last = rule.at_most_ms.map_or(Timestamp::NEVER, |ms| since.after_ms(ms));
+    let due = state.wall().after_ms(rule.quiet_ms).min(last);
+    due.max(new.not_before.unwrap_or(due))
+}
+
+/// A new job is the first of its identity, or the one that follows a running one.
+pub(super) fn begin(state: &mut State, id: JobId, behind: Option<JobId>) {
+    let Some(slot) = state.jobs.slot(id) else { return };
+    let coalesced = Coalesced { since: state.wall(), submits: 1, attempts: 0, behind };
+    state.jobs.update(slot, |job| job.extra_mut().coalesced = Some(Box::new(coalesced)));
+    state.followers.extend(behind.map(|ahead| (ahead, id)));
+}
+
+/// The moment since which submits have become this waiting job.
+pub(super) fn since(state: &State, slot: Slot) -> Timestamp {
+    let job = state.jobs.at(slot);
+    let coalesced = job.and_then(|job| Some((job.attempts, job.extra.as_deref()?.coalesced.as_deref()?)));
+    let is_of_now = |(attempts, it): &(u32, &Coalesced)| *attempts == it.attempts;
+    coalesced.filter(is_of_now).map_or(state.wall(), |(_, it)| it.since)
+}
+
+/// A submit becomes a job that waits. A worker that had the job before must not end it with its new body.
+pub(super) fn absorb(
+    state: &mut State,
+    slot: Slot,
+    (new, expires): (&NewJob, Expiry),
+    (rule, at): (Coalesce, Timestamp),
+    context: &mut Context,
+) {
+    let since = since(state, slot);
+    state.jobs.update(slot, |job| {
+        let before = job.attempts;
+        let extra = job.extra_mut();
+        let earlier = extra.coalesced.take().map_or_else(|| first(since), |it| *it);
+        let has_run = before > earlier.attempts;
+        extra.taken_back |= has_run;
+        let attempts = before.saturating_add(has_run.into());
+        let submits = earlier.submits.saturating_add(1);
+        extra.coalesced = Some(Box::new(Coalesced { since, submits, attempts, ..earlier }));
+        job.attempts = attempts;
+    });
+    state.jobs.set_expiry(slot, expires, &mut state.timers);
+    if rule.latest {
+        state.jobs.resubmit(slot, new.name.as_deref().unwrap_or_default(), &new.body, &new.meta);
+    }
+    if let Some(to) = state.jobs.at(slot).and_then(|job| later(state, job, at)) {
+        move_job(state, slot, to);
+    }
+    remember_put(state, slot, context);
+    suits_anew(state, slot, context);
+    read_key(state, slot);
+}
+
+/// What a waiting job was before its second submit.
+const fn first(since: Timestamp) -> Coalesced {
+    Coalesced { since, submits: 1, attempts: 0, behind: None }
+}
+
+/// Where a waiting job goes whose time is now this. The pause after a failure stays.
+fn later(state: &State, job: &Job, at: Timestamp) -> Option<JobState> {
+    match job.state {
+        JobState::Retrying(pause) => Some(JobState::Retrying(pause.max(at.shifted(state.skew_ms.saturating_neg())))),
+        JobState::Scheduled(_) => Some(JobState::Scheduled(at)),
+        _ if at > state.wall() => Some(JobState::Scheduled(at)),
+        _ => None,
+    }
+}

@@ -1,0 +1,89 @@
+//! The holders, the listeners and the collectors of jobs: part of [`Jobs`].
+
+use std::collections::BTreeSet;
+
+use bytes::Bytes;
+
+use super::holders::Holders;
+use super::job::Job;
+use super::slab::Slot;
+use super::table::Jobs;
+use crate::ids::{ClientId, JobId, QueueId};
+use crate::timers::Timers;
+
+impl Jobs {
+    /// The jobs of each client.
+    pub(crate) const fn holders(&self) -> &Holders {
+        &self.by_state.holders
+    }
+
+    /// The jobs of a queue that are leased, `count` in all. Looks at the leases of all queues, and at all jobs only if
+    /// leases of this queue never run out by themselves.
+    pub(crate) fn leased_in(&self, queue: QueueId, count: usize, timers: &Timers) -> BTreeSet<JobId> {
+        let is_leased = |job: &Job| job.queue == queue && job.lease().is_some();
+        let candidates = self.by_state.holders.of_connections().chain(timers.leases());
+        let leased: BTreeSet<JobId> = candidates.filter(|id| self.get(*id).is_some_and(is_leased)).collect();
+        if leased.len() == count {
+            return leased;
+        }
+        self.iter().filter(|(_, job)| is_leased(job)).map(|(_, job)| job.id).collect()
+    }
+
+    /// A client listens to a job. If it does so already, it listens once more.
+    pub(crate) fn listen(&mut self, slot: Slot, client: ClientId) {
+        let Some(job) = self.slab.at_mut(slot) else { return };
+        self.by_state.holders.listen(job.id, client);
+        self.change(slot, |job| job.extra_mut().listeners.push(client));
+    }
+
+    /// A client no longer listens to a job.
+    pub(crate) fn unlisten(&mut self, slot: Slot, client: ClientId) {
+        let Some(job) = self.slab.at_mut(slot) else { return };
+        self.by_state.holders.unlisten(job.id, client);
+        if let Some(extra) = job.extra.as_deref_mut() {
+            extra.listeners.retain(|listener| *listener != client);
+        }
+    }
+
+    /// Removes all listeners of a job and returns them, oldest first.
+    pub(crate) fn take_listeners(&mut self, slot: Slot) -> Vec<ClientId> {
+        let Some(job) = self.slab.at_mut(slot) else { return Vec::new() };
+        let listeners = job.extra.as_deref_mut().map(|extra| std::mem::take(&mut extra.listeners)).unwrap_or_default();
+        listeners.iter().for_each(|listener| self.by_state.holders.unlisten(job.id, *listener));
+        listeners
+    }
+
+    /// Sets the name under which a client collects a job's end.
+    pub(crate) fn set_collector(&mut self, slot: Slot, name: Bytes) {
+        if let Some(job) = self.slab.at(slot) {
+            self.by_state.holders.remove_collector(job);
+        }
+        self.change(slot, |job| job.extra_mut().collector = name);
+        if let Some(job) = self.slab.at(slot) {
+            self.by_state.holders.add_collector(job);
+        }
+    }
+
+    /// Forgets a connection that holds nothing and listens to nothing.
+    pub(crate) fn forget_client(&mut self, client: ClientId) {
+        self.by_state.holders.remove_connection(client);
+    }
+
+    /// From now on the time-bound leases of this worker are recorded.
+    pub(crate) fn add_worker(&mut self, name: &[u8]) {
+        self.by_state.holders.add_worker(name);
+    }
+
+    /// A worker that was just added has had this job since before a restart.
+    pub(crate) fn hold_again(&mut self, id: JobId) {
+        let Some(job) = self.slot(id).and_then(|slot| self.slab.at(slot)) else { return };
+        if let Some(lease) = job.lease() {
+            self.by_state.holders.hold(id, lease);
+        }
+    }
+
+    /// The jobs that a worker has leased since it was added, and still holds.
+    pub(crate) fn remove_worker(&mut self, name: &[u8]) -> BTreeSet<JobId> {
+        self.by_state.holders.remove_worker(name)
+    }
+}
