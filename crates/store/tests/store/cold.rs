@@ -1,11 +1,13 @@
 //! Stores of more bodies than fit into memory.
 
 use std::ops::RangeInclusive;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
-use windlass_engine::{Backoff, Clash, JobCommand, JobId, Limits, NewJob, Protocol, Retry, Timestamp, Unique};
-use windlass_store::{BodyFile, Found, Overflow, Recovered, StoreLimits, open, open_found, open_parts};
+use windlass_engine::{Backoff, Clash, JobCommand, JobId, Limits, NewJob, Protocol, Retry, Stored, Timestamp, Unique};
+use windlass_store::{
+    BodyFile, Found, Opened, Overflow, Recovered, StoreConfig, StoreLimits, open, open_found, open_parts,
+};
 
 use crate::daemon::{Daemon, QUEUE};
 use crate::files::{self, small};
@@ -205,57 +207,89 @@ fn a_store_that_is_read_ahead_keeps_bodies_out_of_memory_too() {
     assert!((30..=45).contains(&compare(&daemon, &recovered)));
 }
 
-/// Bodies in the table's file are not copied, and that file's place on the disk comes back when another table has
-/// replaced it.
-#[test]
-fn bodies_stay_in_the_file_of_the_table() {
-    // In a page, in one piece, in several pieces.
-    const SIZES: [usize; 3] = [1_000, 10_000, 40_000];
-    let dir = tempfile::tempdir().unwrap();
-    let mut config = small(dir.path());
-    config.checkpoints.overflow = Some(Overflow { folder: dir.path().into(), memory: 0 });
-    let mut daemon = files::Daemon::start(&config, 1, Timestamp(1_000)).unwrap();
+/// Sizes of bodies: in a page, in one piece, in several pieces.
+const SIZES: [usize; 3] = [1_000, 10_000, 40_000];
+
+fn size_of(id: u64) -> usize {
+    SIZES[usize::try_from(id % 3).unwrap()]
+}
+
+fn sized_body(id: u64) -> Vec<u8> {
+    id.to_le_bytes().repeat(size_of(id) / 8)
+}
+
+/// A store in a directory, whose 600 jobs are in the table of a process that has ended.
+fn left_behind(config: &StoreConfig) {
+    let mut daemon = files::Daemon::start(config, 1, Timestamp(1_000)).unwrap();
     daemon.open_clients();
-    let body = |id: u64| id.to_le_bytes().repeat(SIZES[usize::try_from(id % 3).unwrap()] / 8);
     for id in 1..=600 {
-        daemon.apply(JobCommand::Push(Box::new(NewJob::new(Protocol::GEARMAN, QUEUE, body(id).into()))));
+        let body = sized_body(id).into();
+        daemon.apply(JobCommand::Push(Box::new(NewJob::new(Protocol::GEARMAN, QUEUE, body))));
     }
     while let Some(commit) = daemon.cut() {
         daemon.append(&commit).unwrap();
     }
     assert!(daemon.checkpointer.run(true).unwrap());
-    drop(daemon);
-    let mut opened = open(&config, Limits::default(), 2).unwrap();
-    let mut bodies = opened.recovered.bodies.take().unwrap();
+}
+
+/// Opens it with all bodies outside of memory.
+fn opened_cold(config: &StoreConfig) -> (Opened, BodyFile, Vec<(u64, Stored)>) {
+    let mut opened = open(config, Limits::default(), 2).unwrap();
+    let bodies = opened.recovered.bodies.take().unwrap();
     let stored: Vec<_> = opened.recovered.engine.jobs().map(|job| (job.id.0, job.payload.stored().unwrap())).collect();
-    let all_are_right = |bodies: &BodyFile| {
-        stored.iter().all(|(id, stored)| bodies.reader().read(*stored).is_ok_and(|it| it == body(*id)))
-    };
-    assert_eq!(stored.len(), 600);
-    for (id, stored) in &stored {
-        assert_eq!(
-            bodies.reader().read(*stored).map_err(|why| why.to_string()).as_deref(),
-            Ok(&*body(*id)),
-            "{id} {stored:?}"
-        );
-    }
+    assert!(stored.len() == 600 && are_right(&bodies, &stored));
+    (opened, bodies, stored)
+}
+
+fn are_right(bodies: &BodyFile, stored: &[(u64, Stored)]) -> bool {
+    stored.iter().all(|(id, stored)| bodies.reader().read(*stored).is_ok_and(|body| body == sized_body(*id)))
+}
+
+fn cold_config(folder: &Path) -> StoreConfig {
+    let mut config = small(folder);
+    config.checkpoints.overflow = Some(Overflow { folder: folder.into(), memory: 0 });
+    config
+}
+
+/// Bodies in the table's file are not copied, and that file's place on the disk comes back when another table has
+/// replaced it.
+#[test]
+fn bodies_stay_in_the_file_of_the_table() {
+    let dir = tempfile::tempdir().unwrap();
+    let config = cold_config(dir.path());
+    left_behind(&config);
+    let (mut opened, mut bodies, stored) = opened_cold(&config);
     let copied = bodies.disk_bytes();
     assert!((8_000_000..16_000_000).contains(&copied), "{copied} bytes are copied: those in several pieces");
     // Another table replaces it.
     let commit = opened.recovered.journal.cut(&opened.recovered.engine).unwrap();
     opened.log.append(&commit).unwrap();
     assert!(opened.checkpointer.run(true).unwrap());
-    assert!(all_are_right(&bodies));
+    assert!(are_right(&bodies, &stored));
     let both = bodies.disk_bytes();
     assert!(both > copied + 2_000_000, "the removed file counts");
-    let (first, second): (Vec<_>, Vec<_>) =
-        stored.iter().filter(|(id, _)| SIZES[(id % 3) as usize] < 40_000).partition(|(id, _)| *id <= 300);
+    let here: Vec<_> = stored.into_iter().filter(|(id, _)| size_of(*id) < 40_000).collect();
+    let (first, second): (Vec<_>, Vec<_>) = here.into_iter().partition(|(id, _)| *id <= 300);
     first.into_iter().for_each(|(_, stored)| bodies.free(stored));
     let half = bodies.disk_bytes();
     assert!(half < both - 500_000, "{half} of {both} bytes");
-    assert!(second.iter().all(|(id, stored)| bodies.reader().read(*stored).is_ok_and(|it| it == body(*id))));
+    assert!(are_right(&bodies, &second));
     second.into_iter().for_each(|(_, stored)| bodies.free(stored));
     assert_eq!(bodies.disk_bytes(), copied, "nothing is left of it");
+}
+
+/// The next start needs it.
+#[test]
+fn the_file_of_the_present_table_stays_as_it_is_when_bodies_go() {
+    let dir = tempfile::tempdir().unwrap();
+    let config = cold_config(dir.path());
+    left_behind(&config);
+    for gone in [300, 600] {
+        let (opened, mut bodies, stored) = opened_cold(&config);
+        stored.into_iter().filter(|(id, _)| *id <= gone).for_each(|(_, stored)| bodies.free(stored));
+        drop(opened);
+    }
+    opened_cold(&config);
 }
 
 /// A folder that is not there: all jobs are in memory, and the daemon starts.
