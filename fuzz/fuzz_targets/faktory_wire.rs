@@ -10,8 +10,8 @@ use libfuzzer_sys::fuzz_target;
 use serde::de::IgnoredAny;
 use windlass_engine::Glob;
 use windlass_faktory::wire::{
-    Ack, Beat, Failed, Hello, Lines, List, Mutate, NewBatch, Request, Text, TrackSet, Unit, parse_time,
-    run_text, time_text,
+    Ack, Beat, Failed, Hello, Lines, List, Mutate, NewBatch, Request, Text, TrackSet, Unit, parse_time, run_text,
+    time_text,
 };
 
 #[derive(Debug, Arbitrary)]

@@ -34,7 +34,7 @@ impl<'a> Arbitrary<'a> for Input<'a> {
 
 fuzz_target!(|input: Input<'_>| {
     let (messages, error) = decode([input.stream]);
-    assert_eq!(decode(pieces(&input)), (messages.clone(), error), "cut into pieces");
+    assert_eq!(decode(pieces(&input)), (messages.clone(), error.clone()), "cut into pieces");
     assert_eq!(decode(input.stream.chunks(1)), (messages.clone(), error), "cut into bytes");
     messages.iter().for_each(read_twice);
 });

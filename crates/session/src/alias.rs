@@ -204,12 +204,11 @@ mod tests {
             };
             engine.apply(client, Tag::NONE, ScheduleCommand::Set(Box::new(schedule)), &mut context);
             session.on_bytes(Timestamp(0), &mut "x".into(), &mut out);
-            let tag = out.drain().find_map(|item| match item {
-                Item::Command(tag, _) if tag.wants_answer() => Some(tag),
-                _ => None,
+            let asked = out.drain().find_map(|item| {
+                if let Item::Command(tag, _) = item { Some(tag).filter(|tag| tag.wants_answer()) } else { None }
             });
             let query = Query::Job(JobRef::Id(windlass_engine::JobId(1)));
-            engine.apply(client, tag.expect("a question"), query, &mut context);
+            engine.apply(client, asked.expect("a question"), query, &mut context);
             for (_, event) in context.events.drain(..) {
                 session.on_event(Timestamp(0), event, &mut out);
             }

@@ -84,7 +84,7 @@ impl Cron {
             return Err("schedule: there is no such day".to_owned());
         }
         let unit = self.job.work_unit().map_err(|error| error.to_string())?;
-        let job = settings.template(&unit).map_err(|error| error.to_string())?;
+        let job = settings.template(&unit)?;
         Ok(NewSchedule { key: Some(name.into()), job, recurrence, at_once: false, keep_grid: true, runs: None })
     }
 

@@ -169,7 +169,7 @@ impl Protocol for Faktory {
     fn call(&self, queue: &str, jobtype: &str, argument: &str) -> Option<Result<NewJob, String>> {
         let [queue, jobtype] = [queue, jobtype].map(|text| serde_json::Value::from(text).to_string());
         let unit = format!(r#"{{"queue":{queue},"jobtype":{jobtype},"args":[{argument}]}}"#);
-        Some(Settings::new(self.clone(), Timestamp(0)).template(&unit).map_err(|error| error.to_string()))
+        Some(Settings::new(self.clone(), Timestamp(0)).template(&unit))
     }
 
     fn unit(&self, queue: &str, name: &str, text: &str, at: (Timestamp, i64)) -> Option<Result<NewJob, String>> {

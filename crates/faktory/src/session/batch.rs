@@ -21,7 +21,7 @@ impl FaktorySpeaker {
                     let bid = batch.parent.clone().unwrap_or_default();
                     talk.ask(Ask::Batch { bid, said: Some(batch.name.clone()) }, BatchCommand::New(batch));
                 }
-                Err(error) => reply::error(error.to_string(), talk.bytes()),
+                Err(error) => reply::error(error, talk.bytes()),
             },
             b"OPEN" => {
                 let ask = Ask::Batch { bid: rest.clone(), said: Some(rest.clone()) };

@@ -40,7 +40,7 @@ impl FaktorySpeaker {
                 self.push_part(&mut bulk, &first, talk);
                 self.go_on(Box::new(bulk), talk);
             }
-            Err(error) => reply::error(error.to_string(), talk.bytes()),
+            Err(error) => reply::error(error, talk.bytes()),
         }
     }
 
@@ -54,7 +54,7 @@ impl FaktorySpeaker {
                     talk.ask(Ask::Listed { jid, bid }, JobCommand::Push(Box::new(job)));
                     bulk.open += 1;
                 }
-                Err(error) => bulk.is_wrong(Bytes::copy_from_slice(unit.jid.as_bytes()), error.to_string()),
+                Err(error) => bulk.is_wrong(Bytes::copy_from_slice(unit.jid.as_bytes()), error),
             }
         }
     }

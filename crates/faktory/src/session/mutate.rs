@@ -20,7 +20,7 @@ impl FaktorySpeaker {
         let Some(text) = text else { return reply::error("invalid format", talk.bytes()) };
         let mutate = match Mutate::parse(&readable(text)) {
             Ok(mutate) => mutate,
-            Err(error) => return reply::error(error.to_string(), talk.bytes()),
+            Err(error) => return reply::error(error, talk.bytes()),
         };
         let filter = Filter {
             state: Some(mutate.state),

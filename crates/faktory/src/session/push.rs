@@ -24,7 +24,7 @@ impl FaktorySpeaker {
         let job = Unit::parse(&readable(line)).and_then(|unit| new_job(&self.settings, pushed, line, &unit));
         match job {
             Ok(job) => talk.ask(Ask::Push { bid: job.batch.clone() }, JobCommand::Push(Box::new(job))),
-            Err(error) => reply::error(error.to_string(), talk.bytes()),
+            Err(error) => reply::error(error, talk.bytes()),
         }
     }
 }
@@ -91,11 +91,11 @@ impl Settings {
         let comma = if rest.trim_start().starts_with('}') { "" } else { "," };
         let line = Bytes::from(format!(r#"{{"jid":{name},"queue":{quoted}{comma}{rest}"#));
         let (text, pushed) = (readable(&line), Pushed { wall: at.0, skew_ms: at.1 });
-        let unit = Unit::parse(&text).map_err(|error| error.to_string())?;
+        let unit = Unit::parse(&text)?;
         if unit.queue != queue {
             return Err(format!("the work unit names the queue {}, not {queue}", unit.queue.escape_debug()));
         }
-        new_job(self, pushed, &line, &unit).map_err(|error| error.to_string())
+        new_job(self, pushed, &line, &unit)
     }
 }
 

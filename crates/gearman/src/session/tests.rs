@@ -233,7 +233,7 @@ fn each_command_has_its_own_error_for_a_refusal() {
         bench.request(request);
         let (tag, _) = bench.command();
         bench.event(Event::Reply(tag, Reply::Refused(why)));
-        assert_eq!(bench.said(), reply(expected), "{} {why}", request.kind());
+        assert_eq!(bench.said(), reply(expected), "{request:?} {why}");
     }
 }
 
@@ -394,7 +394,7 @@ fn results_never_ask_to_be_acknowledged() {
     for request in requests {
         bench.request(&request);
         let (tag, _) = bench.command();
-        assert!(!tag.wants_answer(), "{}", request.kind());
+        assert!(!tag.wants_answer(), "{request:?}");
     }
 }
 

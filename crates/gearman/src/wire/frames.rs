@@ -38,40 +38,11 @@ pub enum Message {
     Line(Bytes),
 }
 
-/// The stream cannot be read any further: hang up without an answer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum DecodeError {
-    /// The first byte was NUL, but the magic is neither `\0REQ` nor `\0RES`.
-    #[error("byte {offset} of a packet's magic is {byte:#04x}")]
-    BadMagic {
-        /// Which of the four bytes is wrong, from 0.
-        offset: usize,
-        /// Its value.
-        byte: u8,
-    },
-    /// A packet type that the specification does not list.
-    #[error("unknown packet type {}", kind.0)]
-    UnknownKind {
-        /// The type as sent.
-        kind: Kind,
-    },
-    /// The header announces a larger packet than allowed.
-    #[error("{kind} packet of {frame_bytes} bytes, {frame_bytes_max} allowed")]
-    FrameTooLarge {
-        /// The packet's type.
-        kind: Kind,
-        /// Its announced size with the header.
-        frame_bytes: u64,
-        /// The limit.
-        frame_bytes_max: usize,
-    },
-    /// Too many bytes of text without a line feed.
-    #[error("text line of more than {line_bytes_max} bytes")]
-    LineTooLong {
-        /// The limit.
-        line_bytes_max: usize,
-    },
-}
+/// The stream cannot be read any further: hang up without an answer. The magic is wrong, the packet type unknown, or a
+/// packet or a line too long.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct DecodeError(pub(super) String);
 
 /// The decoder of one connection. It records how much of the buffer it has read. So it must be given the same buffer
 /// every time, with bytes added at the end and none taken away.
@@ -162,7 +133,7 @@ impl Frames {
         let magic = magic(input)?;
         let kind = number_at(input, 4).map(Kind);
         if let Some(kind) = kind.filter(|kind| !kind.is_known()) {
-            return Err(DecodeError::UnknownKind { kind });
+            return Err(DecodeError(format!("unknown packet type {}", kind.0)));
         }
         let (Some(magic), Some(kind), Some(size)) = (magic, kind, number_at(input, 8)) else {
             return Ok(None);
@@ -171,7 +142,8 @@ impl Frames {
         let body_bytes = size as usize;
         if body_bytes > frame_bytes_max.saturating_sub(HEADER_BYTES) {
             let frame_bytes = u64::from(size) + HEADER_BYTES as u64;
-            return Err(DecodeError::FrameTooLarge { kind, frame_bytes, frame_bytes_max });
+            let text = format!("{kind} packet of {frame_bytes} bytes, {frame_bytes_max} allowed");
+            return Err(DecodeError(text));
         }
         input.advance(HEADER_BYTES);
         Ok(Some(Header { magic, kind, body_bytes }))
@@ -199,7 +171,7 @@ impl Frames {
         let Some(ahead) = unseen.iter().position(|byte| *byte == b'\n') else {
             self.examined(unseen_bytes);
             if input.len() > line_bytes_max {
-                return Err(DecodeError::LineTooLong { line_bytes_max });
+                return Err(DecodeError(format!("text line of more than {line_bytes_max} bytes")));
             }
             self.stage = Stage::Line { scanned: scanned + unseen_bytes };
             return Ok(self.want(1));
@@ -227,7 +199,7 @@ fn magic(input: &[u8]) -> Result<Option<Magic>, DecodeError> {
             (0, 0) | (1, b'R') | (2, b'E') => {}
             (3, b'Q') => found = Some(Magic::Request),
             (3, b'S') => found = Some(Magic::Response),
-            _ => return Err(DecodeError::BadMagic { offset, byte }),
+            _ => return Err(DecodeError(format!("byte {offset} of a packet's magic is {byte:#04x}"))),
         }
     }
     Ok(found)

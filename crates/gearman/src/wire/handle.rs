@@ -14,27 +14,11 @@ pub struct HandlePrefix {
     start: Handle,
 }
 
-/// Why a configured prefix cannot be used.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum HandlePrefixError {
-    /// Nothing before the colon.
-    #[error("handle prefix is empty")]
-    Empty,
-    /// With a large number the handle would not fit into 64 bytes.
-    #[error("handle prefix of {bytes} bytes, {HANDLE_PREFIX_BYTES_MAX} allowed")]
-    TooLong {
-        /// Its length.
-        bytes: usize,
-    },
-    /// A NUL, blank or control byte would cut handles short on the wire or on a text line.
-    #[error("byte {byte:#04x} at offset {offset} of the handle prefix")]
-    Unprintable {
-        /// Its position, from 0.
-        offset: usize,
-        /// Its value.
-        byte: u8,
-    },
-}
+/// Why a configured prefix cannot be used: it is empty, too long to leave room for a large number, or contains a NUL,
+/// blank or control byte, which would cut handles short on the wire or on a text line.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct HandlePrefixError(pub(super) String);
 
 impl HandlePrefix {
     /// A configured prefix, without the colon that follows it.
@@ -44,11 +28,14 @@ impl HandlePrefix {
     pub fn new(prefix: &[u8]) -> Result<Self, HandlePrefixError> {
         let bytes = prefix.len();
         match prefix.iter().position(|byte| !fits_in_handle(*byte)) {
-            _ if bytes == 0 => Err(HandlePrefixError::Empty),
-            _ if bytes > HANDLE_PREFIX_BYTES_MAX => Err(HandlePrefixError::TooLong { bytes }),
+            _ if bytes == 0 => Err(HandlePrefixError("handle prefix is empty".to_owned())),
+            _ if bytes > HANDLE_PREFIX_BYTES_MAX => {
+                let text = format!("handle prefix of {bytes} bytes, {HANDLE_PREFIX_BYTES_MAX} allowed");
+                Err(HandlePrefixError(text))
+            }
             Some(offset) => {
                 let byte = prefix.get(offset).copied().unwrap_or_default();
-                Err(HandlePrefixError::Unprintable { offset, byte })
+                Err(HandlePrefixError(format!("byte {byte:#04x} at offset {offset} of the handle prefix")))
             }
             None => {
                 let mut start = Handle { bytes: [0; HANDLE_BYTES_MAX], len: 0 };

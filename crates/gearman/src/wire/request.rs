@@ -12,7 +12,7 @@ use super::packet::{Kind, Magic, write_packet};
 
 /// A request. Its fields are views of the packet's body: copy a small field of a large body before keeping it for long.
 ///
-/// The derived `Debug` shows workloads: log [`kind`](Self::kind) instead.
+/// The derived `Debug` shows workloads: do not log it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Request {
     /// CAN_DO.
@@ -203,81 +203,65 @@ pub fn is_exceptions(name: &[u8]) -> bool {
 }
 
 impl Request {
-    /// The packet type of the request.
-    pub const fn kind(&self) -> Kind {
-        match self {
-            Self::CanDo { .. } => Kind::CAN_DO,
-            Self::CanDoTimeout { .. } => Kind::CAN_DO_TIMEOUT,
-            Self::CantDo { .. } => Kind::CANT_DO,
-            Self::ResetAbilities => Kind::RESET_ABILITIES,
-            Self::PreSleep => Kind::PRE_SLEEP,
-            Self::AllYours => Kind::ALL_YOURS,
-            Self::Grab(AssignForm::Plain) => Kind::GRAB_JOB,
-            Self::Grab(AssignForm::Unique) => Kind::GRAB_JOB_UNIQ,
-            Self::Grab(AssignForm::All) => Kind::GRAB_JOB_ALL,
-            Self::Submit { priority, background, .. } => submit_kind(*priority, *background),
-            Self::SubmitSched { .. } => Kind::SUBMIT_JOB_SCHED,
-            Self::SubmitEpoch { .. } => Kind::SUBMIT_JOB_EPOCH,
-            Self::SubmitReduce { background: false, .. } => Kind::SUBMIT_REDUCE_JOB,
-            Self::SubmitReduce { background: true, .. } => Kind::SUBMIT_REDUCE_JOB_BACKGROUND,
-            Self::WorkStatus { .. } => Kind::WORK_STATUS,
-            Self::WorkData { .. } => Kind::WORK_DATA,
-            Self::WorkWarning { .. } => Kind::WORK_WARNING,
-            Self::WorkComplete { .. } => Kind::WORK_COMPLETE,
-            Self::WorkException { .. } => Kind::WORK_EXCEPTION,
-            Self::WorkFail { .. } => Kind::WORK_FAIL,
-            Self::GetStatus { .. } => Kind::GET_STATUS,
-            Self::GetStatusUnique { .. } => Kind::GET_STATUS_UNIQUE,
-            Self::Echo { .. } => Kind::ECHO_REQ,
-            Self::SetOption { .. } => Kind::OPTION_REQ,
-            Self::SetClientId { .. } => Kind::SET_CLIENT_ID,
-        }
-    }
-
     /// Appends the packet, as clients and workers send it. An argument that a NUL ends must not contain one.
     pub fn encode(&self, out: &mut BytesMut) {
-        let mut packet = |arguments: &[&[u8]]| write_packet(out, Magic::Request, self.kind(), arguments);
+        let mut packet = |kind, arguments: &[&[u8]]| write_packet(out, Magic::Request, kind, arguments);
         match self {
-            Self::ResetAbilities | Self::PreSleep | Self::AllYours | Self::Grab(_) => packet(&[]),
-            Self::CanDo { function: only }
-            | Self::CantDo { function: only }
-            | Self::WorkFail { handle: only }
-            | Self::GetStatus { handle: only }
-            | Self::GetStatusUnique { unique: only }
-            | Self::Echo { data: only }
-            | Self::SetOption { name: only }
-            | Self::SetClientId { id: only } => packet(&[only]),
+            Self::CanDo { function } => packet(Kind::CAN_DO, &[function]),
             Self::CanDoTimeout { function, timeout_ms } => {
-                packet(&[function, itoa::Buffer::new().format(*timeout_ms).as_bytes()]);
+                packet(Kind::CAN_DO_TIMEOUT, &[function, itoa::Buffer::new().format(*timeout_ms).as_bytes()]);
             }
-            Self::WorkStatus { handle, numerator, denominator } => packet(&[handle, numerator, denominator]),
-            Self::WorkData { handle, data }
-            | Self::WorkWarning { handle, data }
-            | Self::WorkComplete { handle, data }
-            | Self::WorkException { handle, data } => packet(&[handle, data]),
-            Self::Submit { job, .. } => packet(&[&job.function, &job.unique, &job.workload]),
-            Self::SubmitSched { job, schedule } => packet(&[
-                &job.function,
-                &job.unique,
-                &schedule.minute,
-                &schedule.hour,
-                &schedule.day_of_month,
-                &schedule.month,
-                &schedule.day_of_week,
-                &job.workload,
-            ]),
+            Self::CantDo { function } => packet(Kind::CANT_DO, &[function]),
+            Self::ResetAbilities => packet(Kind::RESET_ABILITIES, &[]),
+            Self::PreSleep => packet(Kind::PRE_SLEEP, &[]),
+            Self::AllYours => packet(Kind::ALL_YOURS, &[]),
+            Self::Grab(AssignForm::Plain) => packet(Kind::GRAB_JOB, &[]),
+            Self::Grab(AssignForm::Unique) => packet(Kind::GRAB_JOB_UNIQ, &[]),
+            Self::Grab(AssignForm::All) => packet(Kind::GRAB_JOB_ALL, &[]),
+            Self::WorkStatus { handle, numerator, denominator } => {
+                packet(Kind::WORK_STATUS, &[handle, numerator, denominator]);
+            }
+            Self::WorkData { handle, data } => packet(Kind::WORK_DATA, &[handle, data]),
+            Self::WorkWarning { handle, data } => packet(Kind::WORK_WARNING, &[handle, data]),
+            Self::WorkComplete { handle, data } => packet(Kind::WORK_COMPLETE, &[handle, data]),
+            Self::WorkException { handle, data } => packet(Kind::WORK_EXCEPTION, &[handle, data]),
+            Self::WorkFail { handle } => packet(Kind::WORK_FAIL, &[handle]),
+            Self::GetStatus { handle } => packet(Kind::GET_STATUS, &[handle]),
+            Self::GetStatusUnique { unique } => packet(Kind::GET_STATUS_UNIQUE, &[unique]),
+            Self::Echo { data } => packet(Kind::ECHO_REQ, &[data]),
+            Self::SetOption { name } => packet(Kind::OPTION_REQ, &[name]),
+            Self::SetClientId { id } => packet(Kind::SET_CLIENT_ID, &[id]),
+            Self::Submit { job, priority, background } => {
+                packet(submit_kind(*priority, *background), &[&job.function, &job.unique, &job.workload]);
+            }
+            Self::SubmitSched { job, schedule } => packet(
+                Kind::SUBMIT_JOB_SCHED,
+                &[
+                    &job.function,
+                    &job.unique,
+                    &schedule.minute,
+                    &schedule.hour,
+                    &schedule.day_of_month,
+                    &schedule.month,
+                    &schedule.day_of_week,
+                    &job.workload,
+                ],
+            ),
             Self::SubmitEpoch { job, when_s } => {
-                packet(&[&job.function, &job.unique, itoa::Buffer::new().format(*when_s).as_bytes(), &job.workload]);
+                let mut when = itoa::Buffer::new();
+                let when = when.format(*when_s).as_bytes();
+                packet(Kind::SUBMIT_JOB_EPOCH, &[&job.function, &job.unique, when, &job.workload]);
             }
-            Self::SubmitReduce { job, reducer, aggregate: Some(aggregate), .. } => {
-                packet(&[&job.function, &job.unique, reducer, aggregate, &job.workload]);
-            }
-            // In the three-argument form a NUL in the workload would split it.
-            Self::SubmitReduce { job, reducer, .. } if job.workload.contains(&0) => {
-                packet(&[&job.function, &job.unique, reducer, b"", &job.workload]);
-            }
-            Self::SubmitReduce { job, reducer, .. } => {
-                packet(&[&job.function, &job.unique, reducer, &job.workload]);
+            Self::SubmitReduce { job, reducer, aggregate, background } => {
+                let kind = if *background { Kind::SUBMIT_REDUCE_JOB_BACKGROUND } else { Kind::SUBMIT_REDUCE_JOB };
+                match aggregate {
+                    Some(aggregate) => packet(kind, &[&job.function, &job.unique, reducer, aggregate, &job.workload]),
+                    // In the three-argument form a NUL in the workload would split it.
+                    None if job.workload.contains(&0) => {
+                        packet(kind, &[&job.function, &job.unique, reducer, b"", &job.workload]);
+                    }
+                    None => packet(kind, &[&job.function, &job.unique, reducer, &job.workload]),
+                }
             }
         }
     }

@@ -163,29 +163,6 @@ pub enum ResponseError {
 }
 
 impl<'a> Response<'a> {
-    /// The packet type of the response.
-    pub const fn kind(&self) -> Kind {
-        match self {
-            Self::Noop => Kind::NOOP,
-            Self::NoJob => Kind::NO_JOB,
-            Self::JobCreated { .. } => Kind::JOB_CREATED,
-            Self::JobAssign { .. } => Kind::JOB_ASSIGN,
-            Self::JobAssignUniq { .. } => Kind::JOB_ASSIGN_UNIQ,
-            Self::JobAssignAll { .. } => Kind::JOB_ASSIGN_ALL,
-            Self::WorkStatus { .. } => Kind::WORK_STATUS,
-            Self::WorkData { .. } => Kind::WORK_DATA,
-            Self::WorkWarning { .. } => Kind::WORK_WARNING,
-            Self::WorkComplete { .. } => Kind::WORK_COMPLETE,
-            Self::WorkException { .. } => Kind::WORK_EXCEPTION,
-            Self::WorkFail { .. } => Kind::WORK_FAIL,
-            Self::StatusRes { .. } => Kind::STATUS_RES,
-            Self::StatusResUnique { .. } => Kind::STATUS_RES_UNIQUE,
-            Self::EchoRes { .. } => Kind::ECHO_RES,
-            Self::OptionRes { .. } => Kind::OPTION_RES,
-            Self::Error { .. } => Kind::ERROR,
-        }
-    }
-
     /// Appends the packet. `out` grows at most once; nothing else is allocated.
     pub fn encode(&self, out: &mut BytesMut) {
         self.encode_but(0, out);
@@ -195,30 +172,34 @@ impl<'a> Response<'a> {
     /// them.
     pub fn encode_but(&self, omitted_bytes: usize, out: &mut BytesMut) {
         let mut packet =
-            |arguments: &[&[u8]]| write_packet_but(omitted_bytes, out, Magic::Response, self.kind(), arguments);
+            |kind, arguments: &[&[u8]]| write_packet_but(omitted_bytes, out, Magic::Response, kind, arguments);
         match *self {
-            Self::Noop | Self::NoJob => packet(&[]),
-            Self::JobCreated { handle: only }
-            | Self::WorkFail { handle: only }
-            | Self::EchoRes { data: only }
-            | Self::OptionRes { name: only } => packet(&[only]),
-            Self::JobAssign { handle, function, workload } => packet(&[handle, function, workload]),
+            Self::Noop => packet(Kind::NOOP, &[]),
+            Self::NoJob => packet(Kind::NO_JOB, &[]),
+            Self::JobCreated { handle } => packet(Kind::JOB_CREATED, &[handle]),
+            Self::JobAssign { handle, function, workload } => packet(Kind::JOB_ASSIGN, &[handle, function, workload]),
             Self::JobAssignUniq { handle, function, unique, workload } => {
-                packet(&[handle, function, unique, workload]);
+                packet(Kind::JOB_ASSIGN_UNIQ, &[handle, function, unique, workload]);
             }
             Self::JobAssignAll { handle, function, unique, reducer, workload } => {
-                packet(&[handle, function, unique, reducer, workload]);
+                packet(Kind::JOB_ASSIGN_ALL, &[handle, function, unique, reducer, workload]);
             }
-            Self::WorkStatus { handle, numerator, denominator } => packet(&[handle, numerator, denominator]),
-            Self::WorkData { handle, data }
-            | Self::WorkWarning { handle, data }
-            | Self::WorkComplete { handle, data }
-            | Self::WorkException { handle, data } => packet(&[handle, data]),
+            Self::WorkStatus { handle, numerator, denominator } => {
+                packet(Kind::WORK_STATUS, &[handle, numerator, denominator]);
+            }
+            Self::WorkData { handle, data } => packet(Kind::WORK_DATA, &[handle, data]),
+            Self::WorkWarning { handle, data } => packet(Kind::WORK_WARNING, &[handle, data]),
+            Self::WorkComplete { handle, data } => packet(Kind::WORK_COMPLETE, &[handle, data]),
+            Self::WorkException { handle, data } => packet(Kind::WORK_EXCEPTION, &[handle, data]),
+            Self::WorkFail { handle } => packet(Kind::WORK_FAIL, &[handle]),
             Self::StatusRes { handle, status } => {
                 let (mut numerator, mut denominator) = (itoa::Buffer::new(), itoa::Buffer::new());
                 let (known, running) = (flag(status.known), flag(status.running));
                 let numerator = numerator.format(status.numerator).as_bytes();
-                packet(&[handle, known, running, numerator, denominator.format(status.denominator).as_bytes()]);
+                packet(
+                    Kind::STATUS_RES,
+                    &[handle, known, running, numerator, denominator.format(status.denominator).as_bytes()],
+                );
             }
             Self::StatusResUnique { unique, status, clients } => {
                 let (mut numerator, mut denominator) = (itoa::Buffer::new(), itoa::Buffer::new());
@@ -226,9 +207,14 @@ impl<'a> Response<'a> {
                 let numerator = numerator.format(status.numerator).as_bytes();
                 let denominator = denominator.format(status.denominator).as_bytes();
                 let mut buffer = itoa::Buffer::new();
-                packet(&[unique, known, running, numerator, denominator, buffer.format(clients).as_bytes()]);
+                packet(
+                    Kind::STATUS_RES_UNIQUE,
+                    &[unique, known, running, numerator, denominator, buffer.format(clients).as_bytes()],
+                );
             }
-            Self::Error { code, text } => packet(&[code, text]),
+            Self::EchoRes { data } => packet(Kind::ECHO_RES, &[data]),
+            Self::OptionRes { name } => packet(Kind::OPTION_RES, &[name]),
+            Self::Error { code, text } => packet(Kind::ERROR, &[code, text]),
         }
     }
 

@@ -47,13 +47,15 @@ fn the_largest_handle_fits() {
 
 #[test]
 fn a_prefix_that_would_break_handles_is_refused() {
-    let unprintable = |offset, byte| Err(HandlePrefixError::Unprintable { offset, byte });
+    let refused = |text: &str| Err(HandlePrefixError(text.to_owned()));
+    let unprintable =
+        |offset: usize, byte: u8| refused(&format!("byte {byte:#04x} at offset {offset} of the handle prefix"));
     let cases: &[(&str, &[u8], Result<(), HandlePrefixError>)] = &[
         ("usual", b"H:host.example.org", Ok(())),
         ("bytes beyond ascii", b"H:\xc3\xa4", Ok(())),
         ("longest", &[b'p'; 42], Ok(())),
-        ("too long", &[b'p'; 43], Err(HandlePrefixError::TooLong { bytes: 43 })),
-        ("empty", b"", Err(HandlePrefixError::Empty)),
+        ("too long", &[b'p'; 43], refused("handle prefix of 43 bytes, 42 allowed")),
+        ("empty", b"", refused("handle prefix is empty")),
         ("nul", b"H:a\0b", unprintable(3, 0)),
         ("blank", b"H: a", unprintable(2, b' ')),
         ("line feed", b"H:a\n", unprintable(3, b'\n')),

@@ -43,7 +43,7 @@ fn decode<'a>(limits: Limits, pieces: impl IntoIterator<Item = &'a [u8]>) -> Dec
                 Ok(Some(message)) => messages.push(message),
                 Ok(None) => break,
                 Err(error) => {
-                    assert_eq!(frames.decode(&mut input), Err(error), "an error is permanent");
+                    assert_eq!(frames.decode(&mut input), Err(error.clone()), "an error is permanent");
                     return Decoded { messages, error: Some(error) };
                 }
             }

@@ -185,7 +185,7 @@ fn job(entry: &Entry<'_>, faktory: &Faktory) -> (Option<Bytes>, Result<NewJob, S
     };
     let job = match faktory.adopt(clock::wall(), entry.text, standing) {
         Ok(job) => job,
-        Err(why) => return (None, Err(why.to_string())),
+        Err(why) => return (None, Err(why)),
     };
     let (name, fits) = (job.name.clone(), queue.is_none_or(|queue| *queue == job.queue));
     let wrong = format!("its queue field is \"{}\"", job.queue.escape_ascii());
