@@ -56,6 +56,7 @@ fn is_new(command: &Command) -> bool {
     | Command::Queue(QueueCommand::Policies(_))
     | Command::Bulk(
         BulkCommand::ReadKeys { .. }
+        | BulkCommand::Redrive { .. }
         | BulkCommand::Mutate { action: Mutation::Redrive { .. }, .. },
     )
     | Command::Query(Query::Preview { action: Mutation::Redrive { .. }, .. }) = command

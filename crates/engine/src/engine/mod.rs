@@ -30,6 +30,7 @@ mod policies;
 mod push;
 mod queues;
 mod recall;
+mod redrive;
 mod requeue;
 mod room;
 mod schedules;
