@@ -2,7 +2,8 @@
 //! at the start and when the daemon reads its configuration again.
 //!
 //! Only schedules whose names begin with [`CONFIGURED`] are changed, and of these only the ones that differ: a run that
-//! fell due while the daemon was down is made up for once, even if the daemon starts again with another configuration.
+//! fell due while the daemon was down is made up for once, even if the daemon starts again with another configuration. An
+//! entry may skip such runs.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
