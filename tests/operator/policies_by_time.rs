@@ -161,3 +161,30 @@ fn clients_that_wait_for_submits_that_became_one_job_get_its_result() {
         assert!(end[2].contains("synced") && end[3] == id, "{ends:?}");
     }
 }
+
+#[test]
+fn dead_letters_move_to_another_queue_and_are_tried_there_by_its_rules() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut daemon = daemon(dir.path()).set(RULES).start();
+    let mut gearman = Peer::connect(daemon.address("gearman")).unwrap();
+    gearman.submit("broken", "", "x").unwrap();
+    gearman.submit("broken", "", "y").unwrap();
+    let http = Http(daemon.address("http"));
+    assert_eq!(http.post("/api/v1/jobs/kill?queue=broken", "").json()["changed"], 2);
+    assert_eq!(http.post("/api/v1/jobs/delete?queue=broken&to=sms-other", "").status, 400);
+    let retry = "/api/v1/jobs/retry?queue=broken&to=sms-other";
+    assert_eq!(http.post(&format!("{retry}&dry_run=true"), "").json()["changed"], 2);
+    assert_eq!(http.post(&format!("{retry}&rate=1000"), "").json()["changed"], 2);
+    assert_eq!((jobs(&daemon, "broken", "dead"), jobs(&daemon, "sms-other", "dead")), (0, 0));
+    daemon.kill();
+    daemon.restart();
+    let mut gearman = Peer::connect(daemon.address("gearman")).unwrap();
+    gearman.can_do("sms-other").unwrap();
+    wait_until("both are ready", || jobs(&daemon, "sms-other", "ready") == 2);
+    for _ in 0..2 {
+        let handle = gearman.grab().unwrap().unwrap().handle;
+        gearman.send(&Request::WorkFail { handle }).unwrap();
+    }
+    // The rule of the queue keeps dead letters; without it, Gearman's jobs are gone when they fail.
+    wait_until("both are dead again", || jobs(&daemon, "sms-other", "dead") == 2);
+}

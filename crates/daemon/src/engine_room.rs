@@ -18,9 +18,9 @@ use crate::desired::Desired;
 use crate::export::Exports;
 use crate::failure::{Failure, no_threads};
 use crate::figures::RoomFigures;
-use crate::on_dead;
 use crate::protocols;
 use crate::random::random_seed;
+use crate::{on_dead, recurring};
 use windlass_hub::budget::Budget;
 use windlass_hub::checkpoints::Checkpoints;
 use windlass_hub::clock;
@@ -79,6 +79,7 @@ impl Prepared {
     ) -> Self {
         engine.set_reader(Arc::new(protocols::bridge(config)));
         on_dead::set(&mut engine, config);
+        recurring::set_missed(&mut engine, config);
         let (durability, pace) = pace(config);
         let hub = Hub::new(engine, journal, durability, random_seed()).sharing(budget).naming(protocols::names(config));
         let tenure = guard.as_ref().and_then(Guard::tenure);

@@ -2,13 +2,15 @@
 //! at the start and when the daemon reads its configuration again.
 //!
 //! Only schedules whose names begin with [`CONFIGURED`] are changed, and of these only the ones that differ: a run that
-//! fell due while the daemon was down is made up for once, even if the daemon starts again with another configuration.
+//! fell due while the daemon was down is made up for once, even if the daemon starts again with another configuration. An
+//! entry may skip such runs.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use windlass_config::Error;
-use windlass_engine::{Cursor, NewSchedule, Protocol, Query, Reply, Schedule, ScheduleCommand, ScheduleRef};
+use windlass_engine::{Cursor, Engine, NewSchedule, Protocol, Query, Reply, Schedule, ScheduleCommand, ScheduleRef};
 use windlass_session::protocol::Schedules;
 
 use crate::config::Config;
@@ -35,12 +37,26 @@ pub(crate) fn wanted(config: &Config) -> Result<Vec<Recurring>, Error> {
     for protocol in &config.protocols {
         if let Some(mut schedules) = protocol.schedules()? {
             for NewSchedule { key, .. } in &mut schedules.entries {
-                *key = key.take().map(|name| [CONFIGURED.as_bytes(), &name].concat().into());
+                *key = key.take().map(|name| configured_name(&name));
             }
             wanted.push(Recurring { protocol: protocol.id(), schedules });
         }
     }
     Ok(wanted)
+}
+
+fn configured_name(name: &[u8]) -> Bytes {
+    [CONFIGURED.as_bytes(), name].concat().into()
+}
+
+/// Sets which schedules of the configuration make up for no missed run.
+pub(crate) fn set_missed(engine: &mut Engine, config: &Config) {
+    let of = |protocol: &Arc<dyn windlass_session::protocol::Protocol>| {
+        let names = protocol.schedules().ok().flatten().map(|schedules| schedules.skip_missed).unwrap_or_default();
+        let id = protocol.id();
+        names.into_iter().map(move |name| (id, configured_name(&name)))
+    };
+    engine.skip_missed(config.protocols.iter().flat_map(of).collect());
 }
 
 /// Reconciles the engine's schedules with the configuration.

@@ -373,6 +373,23 @@ pub enum BulkCommand {
         /// The most jobs to look at in this round.
         limit: u32,
     },
+    /// Move dead jobs of `work` queues that match a filter to another queue, where each is retrying until its time and
+    /// has all of its retries again, by the rules of that queue. A job whose body is too long for it stays. Answer:
+    /// `Mutated`, with where to continue. Daemons of version 5 of the link know it.
+    Redrive {
+        /// The filter.
+        filter: Box<Filter>,
+        /// The queue.
+        to: Bytes,
+        /// As in [`Mutation::Redrive`].
+        delay_ms: u64,
+        /// As in [`Mutation::Redrive`].
+        per_second: u32,
+        /// Where the previous round ended.
+        after: Cursor,
+        /// The most jobs to move in this round.
+        limit: u32,
+    },
 }
 
 /// A worker that is known by name across connections.

@@ -114,7 +114,7 @@ impl Command {
     /// ([`crate::Context::missing`]).
     #[must_use]
     pub fn reads_bodies(&self) -> bool {
-        if matches!(self, Self::Bulk(BulkCommand::ReadKeys { .. })) {
+        if matches!(self, Self::Bulk(BulkCommand::ReadKeys { .. } | BulkCommand::Redrive { .. })) {
             return true;
         }
         let (Self::Bulk(BulkCommand::Mutate { filter, .. })
@@ -169,6 +169,7 @@ impl Command {
             | Self::Query(Query::Jobs { filter, .. } | Query::JobsBy { filter, .. } | Query::Preview { filter, .. }) => {
                 filter.queue.iter_mut().for_each(each);
             }
+            Self::Bulk(BulkCommand::Redrive { filter, to, .. }) => filter.queue.iter_mut().chain([to]).for_each(each),
             Self::Claim(claim) => match &mut **claim {
                 Claim::Holds { held, .. } => each(&mut held.queue),
                 Claim::Pushed { new, .. } => each(&mut new.queue),

@@ -70,14 +70,17 @@ function outcome({ name, isNew, changed, applied, needs_restart: restart }) {
 async function many(change, query, isDryRun, each) {
   let changed = 0;
   let cursor = null;
+  let delay = null;
   do {
     const parameters = new URLSearchParams(query);
     if (query === "") parameters.set("all", "true");
+    if (delay !== null) parameters.set("delay_ms", delay);
     if (isDryRun) parameters.set("dry_run", "true");
     if (cursor !== null) parameters.set("cursor", cursor);
     const answer = await send("POST", `/jobs/${change}?${parameters}`);
     changed += answer.changed;
     cursor = answer.next;
+    delay = answer.delay_ms ?? null;
     each(changed);
   } while (cursor !== null);
   return changed;
@@ -216,7 +219,9 @@ async function changeMany(button) {
   const change = button.dataset.change ?? button.dataset.many;
   const matches = bulk === null || bulk.querySelector("[data-match]").checked;
   const all = bulk === null ? button.dataset.query : bulk.dataset.bulk;
-  const query = matches ? all : new URLSearchParams({ ids: selected().join(",") }).toString();
+  const how = change !== "retry" ? [] : [...document.querySelectorAll("[data-retry]")].filter((field) => field.value !== "");
+  const given = how.map((field) => `&${field.dataset.retry}=${encodeURIComponent(field.value)}`).join("");
+  const query = (matches ? all : new URLSearchParams({ ids: selected().join(",") }).toString()) + given;
   const verb = button.textContent;
   let jobs;
   try {

@@ -54,7 +54,11 @@ impl Item for ToEdge {
 fn is_new(command: &Command) -> bool {
     if let Command::Query(Query::Attempts(_) | Query::JobsBy { .. } | Query::Keys { .. })
     | Command::Queue(QueueCommand::SetPatterns(_))
-    | Command::Bulk(BulkCommand::ReadKeys { .. } | BulkCommand::Mutate { action: Mutation::Redrive { .. }, .. })
+    | Command::Bulk(
+        BulkCommand::ReadKeys { .. }
+        | BulkCommand::Redrive { .. }
+        | BulkCommand::Mutate { action: Mutation::Redrive { .. }, .. },
+    )
     | Command::Query(Query::Preview { action: Mutation::Redrive { .. }, .. }) = command
     {
         return true;

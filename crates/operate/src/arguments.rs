@@ -302,6 +302,9 @@ pub(crate) struct RetriedJobs {
     /// Only dead jobs, of which this many become ready in a second.
     #[arg(long, value_name = "JOBS", value_parser = clap::value_parser!(u32).range(1..))]
     pub(super) rate: Option<u32>,
+    /// Only dead jobs, which move to this queue.
+    #[arg(long, value_name = "QUEUE")]
+    pub(super) to: Option<String>,
 }
 
 /// Jobs that are gone afterwards.

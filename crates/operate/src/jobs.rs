@@ -51,10 +51,11 @@ impl SomeJobs {
         &self,
         operator: &mut Operator<'_>,
         action: &str,
-        rate: Option<u32>,
+        anew: Option<&RetriedJobs>,
     ) -> Result<(), Failure> {
-        if !self.is_list() || rate.is_some() {
-            let changed = self.change_many(&mut operator.client, (action, rate), self.dry_run).await?;
+        let anew = anew.filter(|it| it.rate.is_some() || it.to.is_some());
+        if !self.is_list() || anew.is_some() {
+            let changed = self.change_many(&mut operator.client, (action, anew), self.dry_run).await?;
             let shown = json!({"changed": changed, "dry_run": self.dry_run});
             return operator.show(&shown, shown_change);
         }
@@ -75,7 +76,7 @@ impl SomeJobs {
     async fn change_many(
         &self,
         client: &mut Client,
-        (action, rate): (&str, Option<u32>),
+        (action, anew): (&str, Option<&RetriedJobs>),
         dry_run: bool,
     ) -> Result<u64, Failure> {
         if self.ids.is_empty() && self.conditions.is_empty() && !self.all {
@@ -84,6 +85,7 @@ impl SomeJobs {
         let (mut changed, counter) = (0, Counter::of(if dry_run { "jobs counted" } else { "jobs changed" }));
         let numbers = |ids: &[u64]| Some(ids.iter().map(u64::to_string).collect::<Vec<_>>().join(","));
         let lists = if self.ids.is_empty() { vec![None] } else { self.ids.chunks(IDS_MAX).map(numbers).collect() };
+        let rate = anew.and_then(|it| it.rate);
         let mut delay_ms = rate.map(|_| 0);
         for ids in lists {
             let mut cursor = None;
@@ -101,6 +103,7 @@ impl SomeJobs {
                     ("cursor", cursor.take()),
                     ("rate", rate.map(|rate| rate.to_string())),
                     ("delay_ms", delay_ms.map(|ms| ms.to_string())),
+                    ("to", anew.and_then(|it| it.to.clone())),
                 ]);
                 let answer: Value = client.post(&with_query(&format!("/jobs/{action}"), &parameters)).await?.json()?;
                 let more = at(&answer, "/changed").as_u64().unwrap_or_default();
@@ -123,7 +126,7 @@ fn shown_change(answer: &Value) -> String {
 impl RetriedJobs {
     /// Makes jobs ready, at once or one after another.
     pub(super) async fn change(&self, operator: &mut Operator<'_>) -> Result<(), Failure> {
-        self.jobs.change(operator, "retry", self.rate).await
+        self.jobs.change(operator, "retry", Some(self)).await
     }
 }
 

@@ -277,6 +277,8 @@ pub struct Schedules {
     pub key: &'static str,
     /// The entries, each with a name of its own.
     pub entries: Vec<NewSchedule>,
+    /// The names of those that make up for no run that fell due while there was no engine.
+    pub skip_missed: Vec<Bytes>,
 }
 
 impl<'a> Listener<'a> {

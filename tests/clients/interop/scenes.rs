@@ -112,7 +112,7 @@ pub fn bursts(stock: &Stock) {
     let stage = Stage::with("[queues.\"no*\"]\ncoalesce = { quiet = \"200ms\" }\n");
     let mut client = stock.client(stage.address());
     for n in 0..100 {
-        client.submit(&format!("s{n}"), "background normal", "note", "account 7", &format!("balance {n}"));
+        client.submit(&format!("s{n}"), "background normal", "note", "account 7", format!("balance {n}"));
         client.wait();
         assert_eq!(client.created(&format!("s{n}")), client.created("s0"));
     }

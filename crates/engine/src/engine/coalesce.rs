@@ -122,7 +122,7 @@ fn later(state: &State, job: &Job, at: Timestamp) -> Option<JobState> {
     match job.state {
         JobState::Retrying(pause) => Some(JobState::Retrying(pause.max(at.shifted(state.skew_ms.saturating_neg())))),
         JobState::Scheduled(_) => Some(JobState::Scheduled(at)),
-        _ if at > state.wall() => Some(JobState::Scheduled(at)),
-        _ => None,
+        JobState::Ready | JobState::Parked if at > state.wall() => Some(JobState::Scheduled(at)),
+        JobState::Ready | JobState::Parked | JobState::Leased(_) | JobState::Dead(_) | JobState::Done(_) => None,
     }
 }

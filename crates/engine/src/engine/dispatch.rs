@@ -3,8 +3,8 @@
 use super::call::Call;
 use super::state::State;
 use super::{
-    attempts, batches, claims, collect, edit, flush, list, policies, push, queues, schedules, stats, subscriptions,
-    why, workers,
+    attempts, batches, claims, collect, edit, flush, list, policies, push, queues, redrive, schedules, stats,
+    subscriptions, why, workers,
 };
 use crate::command::{
     BatchCommand, BulkCommand, ClientCommand, Command, JobCommand, QueueCommand, ScheduleCommand, WorkerCommand,
@@ -38,6 +38,9 @@ pub(super) fn dispatch(state: &mut State, command: Command, call: &mut Call<'_>)
         }
         Command::Bulk(BulkCommand::Flush { protocol, after, limit }) => {
             flush::flush(state, protocol, (after, limit), call)
+        }
+        Command::Bulk(BulkCommand::Redrive { filter, to, delay_ms, per_second, after, limit }) => {
+            redrive::redrive(state, (&filter, &to), (delay_ms, per_second), (after, limit), call)
         }
         Command::Bulk(BulkCommand::ReadKeys { after, limit }) => Ok(policies::read_keys(state, (after, limit), call)),
         Command::Worker(WorkerCommand::Register { worker, about }) => {

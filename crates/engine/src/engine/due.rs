@@ -35,6 +35,9 @@ pub(super) fn catch_up(state: &mut State, context: &mut Context) {
         reach(state, context);
     }
     context.now = state.now;
+    if state.began.is_none() {
+        state.began = Some((state.now, state.wall()));
+    }
     await_workers(state);
     await_return(state, context);
     let came = |id: ClientId, turn: u64| !state.clients.get(id).is_some_and(|client| client.is_awake(turn));

@@ -332,7 +332,7 @@ const LOADED_BYTES_MAX: u64 = 4 << 20;
 const LOADED_MAX: usize = 512;
 
 /// The rows of a page and where to go on, unless the command must wait for bodies.
-fn found(page: Page, call: &mut Call<'_>) -> Option<(Vec<Slot>, Option<Cursor>)> {
+pub(super) fn found(page: Page, call: &mut Call<'_>) -> Option<(Vec<Slot>, Option<Cursor>)> {
     call.context.missing.extend_from_slice(&page.missing);
     page.missing.is_empty().then_some((page.slots, page.next))
 }

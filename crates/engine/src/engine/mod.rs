@@ -30,6 +30,7 @@ mod policies;
 mod push;
 mod queues;
 mod recall;
+mod redrive;
 mod requeue;
 mod room;
 mod schedules;
@@ -44,7 +45,10 @@ mod warnings;
 mod why;
 mod workers;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
+
+use bytes::Bytes;
 
 use self::call::Call;
 use self::dispatch::dispatch;
@@ -56,7 +60,7 @@ use crate::condition::JobReader;
 use crate::context::Context;
 use crate::days::DayBegin;
 use crate::event::Reply;
-use crate::ids::{ClientId, JobId, QueueId, Tag, Timestamp};
+use crate::ids::{ClientId, JobId, Protocol, QueueId, Tag, Timestamp};
 use crate::jobs::Job;
 use crate::limits::Limits;
 use crate::meta::EngineMeta;
@@ -263,6 +267,12 @@ impl Engine {
     /// that the journal has both or none.
     pub fn set_on_dead(&mut self, on_dead: Option<Arc<dyn OnDead>>) {
         self.state.on_dead = on_dead;
+    }
+
+    /// Sets the names of schedules whose runs are skipped that fell due before the engine's first visit. The others make
+    /// up for them with one run.
+    pub fn skip_missed(&mut self, schedules: BTreeSet<(Protocol, Bytes)>) {
+        self.state.skip_missed = schedules;
     }
 
     /// The requested state of a named worker.

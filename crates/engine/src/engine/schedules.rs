@@ -174,6 +174,9 @@ pub(super) fn run_schedule(state: &mut State, context: &mut Context) {
     let Some(schedule) = state.schedules.at(id) else { return };
     let (job, runs_left) = (schedule.run_at(state.now, state.wall()), schedule.runs_left);
     let next_at = schedule.recurrence.next_after(schedule.anchor, now_for(state, schedule.recurrence));
+    if is_skipped(state, schedule) {
+        return state.schedules.advance(id, next_at, runs_left, &mut context.changes);
+    }
     // Journal the dropped queues first: this job may create a queue with the number of one of them.
     state.queues.remember_dropped(&mut context.changes);
     // A refused run does not count; there will be others.
@@ -191,4 +194,11 @@ pub(super) fn run_schedule(state: &mut State, context: &mut Context) {
     } else {
         state.schedules.advance(id, next_at, runs_left, &mut context.changes);
     }
+}
+
+/// Whether the run of a schedule fell due before the engine's first visit, and is not made up for.
+fn is_skipped(state: &State, schedule: &Schedule) -> bool {
+    let began = state.began.map(|(now, wall)| if schedule.recurrence.by_wall() { wall } else { now });
+    let skips = |key: &Bytes| state.skip_missed.contains(&(schedule.job.protocol, key.clone()));
+    began.is_some_and(|began| schedule.next_at < began) && schedule.key.as_ref().is_some_and(skips)
 }

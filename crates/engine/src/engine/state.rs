@@ -16,7 +16,7 @@ use crate::condition::JobReader;
 use crate::context::Context;
 use crate::days::Days;
 use crate::grace::Grace;
-use crate::ids::{ClientId, JobId, Timestamp};
+use crate::ids::{ClientId, JobId, Protocol, Timestamp};
 use crate::jobs::Jobs;
 use crate::limits::Limits;
 use crate::meta::Meta;
@@ -59,6 +59,10 @@ pub(super) struct State {
     pub(super) reader: Option<Arc<dyn JobReader>>,
     /// What deaths of jobs cause, if they do.
     pub(super) on_dead: Option<Arc<dyn OnDead>>,
+    /// The first visit, by the engine's time and by the wall clock.
+    pub(super) began: Option<(Timestamp, Timestamp)>,
+    /// Schedules that make up for no run from before it.
+    pub(super) skip_missed: BTreeSet<(Protocol, Bytes)>,
     /// Jobs that must be over first, each with one that waits for it ([`crate::Coalesced::behind`]).
     pub(super) followers: BTreeSet<(JobId, JobId)>,
     /// Jobs that deaths in this visit have caused and that are not pushed yet, with the names of the dead.
@@ -90,6 +94,8 @@ impl State {
             dead_dropped: DeadDropped::default(),
             reader: None,
             on_dead: None,
+            began: None,
+            skip_missed: BTreeSet::new(),
             followers: BTreeSet::new(),
             caused: Vec::new(),
         }

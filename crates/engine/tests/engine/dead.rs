@@ -1,12 +1,12 @@
 //! The bounds of the dead-letter queue: the oldest jobs are dropped first, and no dead job blocks a push.
 
 use windlass_engine::{
-    Backoff, BulkCommand, Change, ClientId, Command, Context, DeadDropped, Engine, Event, JobCommand, JobId,
-    JobStateKind, Limits, Mutation, Reply, Tag, Timestamp,
+    Backoff, BulkCommand, Change, Clash, ClientId, Command, Context, Cursor, DeadDropped, Engine, Event, Expiry,
+    JobCommand, JobId, JobStateKind, Limits, Mutation, QueueCommand, QueueRules, Reply, Retry, Tag, Timestamp,
 };
 
 use crate::common;
-use crate::common::{Broker, all, fail, list_jobs, mutate, placed, push, take};
+use crate::common::{Broker, all, fail, finish, in_queue, list_jobs, mutate, name, placed, push, take};
 
 fn mortal(bytes: usize) -> common::Push {
     push("q").retry(-1, Backoff::None).with(|job| job.body = vec![7; bytes].into())
@@ -229,4 +229,69 @@ fn dead_jobs_become_ready_one_after_another_at_a_rate_and_a_restart_keeps_their_
         assert_eq!(ready(&broker), expected.into_iter().collect(), "after {ms} ms");
     }
     assert_eq!(broker.engine.job(JobId(5)).map(|job| job.state.kind()), Some(JobStateKind::Dead));
+}
+
+/// Moves dead jobs of the queue `q` to another one.
+fn move_to(queue: &'static str, per_second: u32) -> Command {
+    let filter = Box::new(in_queue("q", JobStateKind::Dead));
+    Command::Bulk(BulkCommand::Redrive {
+        filter,
+        to: name(queue),
+        delay_ms: 0,
+        per_second,
+        after: Cursor::default(),
+        limit: 100,
+    })
+}
+
+#[test]
+fn dead_jobs_move_to_another_queue_whose_rules_hold_for_them_then() {
+    let mut broker = Broker::new();
+    let retry = Retry { failures_max: 1, losses_max: 0, backoff: Backoff::None };
+    let rules = QueueRules {
+        retry: Some(retry),
+        body_bytes_max: Some(3),
+        ttl_ms: Some(700),
+        dead_max: Some(1),
+        ..QueueRules::default()
+    };
+    broker.hear(1, Command::Queue(QueueCommand::SetRules { queue: name("other"), rules }));
+    let dead = |broker: &mut Broker, job: common::Push| {
+        broker.hear(1, job);
+        broker.hear(4, take(["q"]));
+        let last = broker.engine.jobs().map(|job| job.id.0).max().unwrap();
+        broker.hear(4, fail(last));
+    };
+    let short = |key| push("q").unique(key, Clash::Keep).retry(-1, Backoff::None).with(|job| job.body = name("abc"));
+    dead(&mut broker, short("a"));
+    dead(&mut broker, short("b"));
+    dead(&mut broker, push("q").retry(-1, Backoff::None).with(|job| job.body = name("long")));
+    broker.hear(1, push("other").unique("a", Clash::Keep).with(|job| job.body = name("x")));
+    let before = broker.engine.job_count();
+    broker.says(1, move_to("other", 2), ["1 mutated 2"]);
+    assert_eq!(broker.engine.job_count(), before);
+    // The newest came first. A key that another job has is lost, and a body that is too long stays.
+    assert_eq!([1, 2].map(|job| broker.place(job)), ["retrying 1500", "retrying 1000"]);
+    assert!(broker.place(3).starts_with("dead"), "{}", broker.place(3));
+    let job = |broker: &Broker, id| broker.engine.job(JobId(id)).unwrap().clone();
+    assert_eq!([1, 2].map(|id| job(&broker, id).key().is_some()), [false, true]);
+    let moved = job(&broker, 2);
+    let expires = moved.extra.as_deref().map(|extra| extra.expires);
+    assert_eq!((moved.failures, moved.retry, expires), (0, retry, Some(Expiry::By(Timestamp(1_700)))));
+    broker.restart(windlass_engine::Limits::default());
+    broker.at(1_000, []);
+    broker.hear(4, take(["other"]));
+    broker.hear(4, finish(4));
+    for _ in 0..2 {
+        assert!(!broker.place(2).starts_with("dead"), "it has one retry here");
+        broker.hear(4, take(["other"]));
+        broker.hear(4, fail(2));
+    }
+    assert!(broker.place(2).starts_with("dead"), "{}", broker.place(2));
+    broker.at(2_199, []);
+    assert_eq!(broker.place(1), "ready");
+    broker.at(2_200, []);
+    assert_eq!(broker.place(1), "gone");
+    broker.says(1, push("c").cycle(), ["1 new j5"]);
+    broker.says(1, move_to("c", 1), ["1 refused: queue of the other kind"]);
 }

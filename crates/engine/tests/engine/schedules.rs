@@ -7,7 +7,7 @@ use windlass_engine::{
 };
 
 use crate::common::{
-    Broker, cron, every, fail, finish, limit, list_schedules, look, mutate, placed, push, remove_keyed,
+    Broker, cron, every, fail, finish, limit, list_schedules, look, mutate, name, placed, push, remove_keyed,
     remove_schedule, take,
 };
 
@@ -341,4 +341,25 @@ fn a_job_that_two_schedules_share_ends_for_both() {
     assert_eq!(ends, [Some((3, RunEnd::Failed)); 2]);
     broker.says(1, remove_schedule(1), ["1 done"]);
     broker.engine.check();
+}
+
+#[test]
+fn a_run_that_fell_due_before_the_first_visit_is_made_up_for_unless_its_schedule_skips_it() {
+    let mut broker = Broker::new();
+    broker.hear(1, every(1_000, push("q")).key("once"));
+    broker.hear(1, every(1_000, push("q")).key("skip"));
+    let schedules: Vec<_> = broker.engine.schedules().cloned().collect();
+    let mut engine = windlass_engine::Engine::new(windlass_engine::Limits::default(), 1);
+    engine.recall_meta(broker.engine.meta().clone(), true);
+    broker.engine.queues().for_each(|queue| engine.recall_queue(queue.image().clone()));
+    schedules.into_iter().for_each(|schedule| assert!(engine.recall_schedule(schedule)));
+    engine.wake_up();
+    let protocol = broker.engine.schedules().next().unwrap().job.protocol;
+    engine.skip_missed([(protocol, name("skip"))].into());
+    broker.engine = engine;
+    broker.at(4_500, []);
+    assert_eq!(broker.engine.job_count(), 1);
+    // What falls due later runs.
+    broker.at(5_000, []);
+    assert_eq!(broker.engine.job_count(), 3);
 }

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 use toml::de::DeTable;
 use toml::{Table, Value};
-use windlass_config::{Error, Misplaced};
+use windlass_config::{Error, Misplaced, Period};
 use windlass_engine::{NewSchedule, Timestamp};
 use windlass_session::cron;
 use windlass_session::protocol::Schedules;
@@ -28,8 +28,31 @@ pub struct Cron {
     /// The time zone; UTC by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timezone: Option<String>,
+    /// What becomes of runs that fell due while the daemon was down.
+    #[serde(default, skip_serializing_if = "Missed::is_default")]
+    pub missed: Missed,
+    /// The job of each run waits for a part of this time, always the same part for the same schedule.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub spread: Option<Period>,
     /// The job to push.
     pub job: CronJob,
+}
+
+/// Runs that fell due while the daemon was down, or the cluster had no leader.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Missed {
+    /// One run makes up for all of them.
+    #[default]
+    Once,
+    /// They are skipped.
+    Skip,
+}
+
+impl Missed {
+    fn is_default(&self) -> bool {
+        *self == Self::Once
+    }
 }
 
 /// A job, with the fields a client would push.
@@ -84,7 +107,8 @@ impl Cron {
             return Err("schedule: there is no such day".to_owned());
         }
         let unit = self.job.work_unit().map_err(|error| error.to_string())?;
-        let job = settings.template(&unit)?;
+        let mut job = settings.template(&unit)?;
+        job.not_before = self.spread.map(|spread| Timestamp(part_of(&name, spread.as_ms())));
         Ok(NewSchedule { key: Some(name.into()), job, recurrence, at_once: false, keep_grid: true, runs: None })
     }
 
@@ -102,13 +126,16 @@ impl Cron {
 pub(super) fn schedules(section: &Faktory) -> Result<Schedules, Error> {
     let settings = Settings::new(section.clone(), Timestamp(0));
     let mut namesakes = BTreeMap::new();
-    let mut schedules = Schedules { key: KEY, entries: Vec::new() };
+    let mut schedules = Schedules { key: KEY, entries: Vec::new(), skip_missed: Vec::new() };
     for (entry, number) in section.cron.iter().zip(1..) {
         let fields: Vec<&str> = entry.schedule.split_whitespace().collect();
         // The arguments are not part of the name: they may change, and it is still the same schedule.
         let name = format!("{} {}", entry.job.jobtype, fields.join(" "));
         let namesake = namesakes.entry(name.clone()).and_modify(|count| *count += 1).or_insert(1);
         let name = if *namesake == 1 { name } else { format!("{name} ({namesake})") };
+        if entry.missed == Missed::Skip {
+            schedules.skip_missed.push(name.clone().into());
+        }
         let schedule = entry.schedule(&settings, name);
         schedules.entries.push(schedule.map_err(|reason| Error::senseless(KEY, entry.mistake(number, &reason)))?);
     }
@@ -135,6 +162,14 @@ fn schedule_of(text: &str, index: usize) -> Option<Range<usize>> {
     let file = DeTable::parse(text).ok()?;
     let entry = file.get_ref().get("faktory")?.get_ref().get("cron")?.get_ref().get(index)?;
     Some(entry.get_ref().get("schedule")?.span())
+}
+
+/// A number below `most` that depends on a name alone (FNV-1a), and 0 for 0.
+fn part_of(name: &str, most: u64) -> u64 {
+    let hash = name
+        .bytes()
+        .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
+    hash.checked_rem(most).unwrap_or(0)
 }
 
 impl CronJob {
@@ -202,5 +237,21 @@ mod tests {
         }
         let error = unit("type = \"T\"\nargs = [[inf]]").unwrap_err();
         assert_eq!(error.to_string(), "inf cannot be written in JSON");
+    }
+    #[test]
+    fn the_jobs_of_schedules_are_spread_by_their_names() {
+        let section = |text: &str| toml::from_str::<Faktory>(text).unwrap();
+        let offset = |spread: &str, jobtype: &str| {
+            let text = format!("[[cron]]\nschedule = '@daily'\nspread = '{spread}'\njob.type = '{jobtype}'");
+            let schedules = schedules(&section(&text)).unwrap();
+            schedules.entries[0].job.not_before.map(|at| at.0)
+        };
+        let all: Vec<_> = (0..20).filter_map(|n| offset("5m", &format!("T{n}"))).collect();
+        assert!(all.len() == 20 && all.iter().all(|ms| *ms < 300_000), "{all:?}");
+        assert_eq!(all.iter().collect::<std::collections::BTreeSet<_>>().len(), 20);
+        // A later version must not move the runs.
+        assert_eq!([offset("5m", "T0"), offset("0s", "T0")], [Some(260_546), Some(0)]);
+        let text = "[[cron]]\nschedule = '@daily'\njob.type = 'A'\n[[cron]]\nschedule = '@daily'\nmissed = 'skip'\njob.type = 'B'";
+        assert_eq!(schedules(&section(text)).unwrap().skip_missed, ["B @daily"]);
     }
 }

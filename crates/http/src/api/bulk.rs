@@ -15,6 +15,7 @@ use super::pace::Pace;
 use crate::app::{App, Shared};
 use crate::audit::Affected;
 use crate::cursor::CursorText;
+use crate::name::Name;
 use crate::params::{Params, TwoParams};
 use crate::problem::{Outcome, Problem};
 
@@ -51,6 +52,8 @@ pub(super) struct How {
     #[serde(default)]
     #[param(value_type = Option<u64>)]
     delay_ms: u64,
+    /// Only of `retry`: only dead jobs, which move to this queue. There they have all of their retries again, by its rules.
+    to: Option<Name>,
 }
 
 /// What a change of many jobs did.
@@ -88,8 +91,8 @@ macro_rules! changes {
             app: Shared,
             TwoParams(conditions, how): TwoParams<Conditions, How>,
         ) -> Outcome<ManyChanged> {
-            if how.rate.is_some() {
-                return Err(Problem::bad_request("only a retry has a rate"));
+            if how.rate.is_some() || how.to.is_some() {
+                return Err(Problem::bad_request("only a retry has a rate or another queue"));
             }
             change(&app, |_| Mutation::$action, conditions, &how).await
         }
@@ -99,15 +102,16 @@ macro_rules! changes {
 /// Make jobs ready now that are dead, scheduled or wait for a retry
 ///
 /// With `rate` the dead ones become ready one after another. Their times are in the store, so a restart or a change of
-/// leader stops nothing.
+/// leader stops nothing. With `to` they move to another queue. A job whose body is too long for that queue stays dead.
 #[utoipa::path(post, path = "/api/v1/jobs/retry", tag = "jobs", operation_id = "retry_jobs",
     params(Conditions, How),
     responses((status = 200, body = ManyChanged), (status = 400, body = Problem), (status = 503, body = Problem))
 )]
 pub(super) async fn retry(app: Shared, TwoParams(conditions, how): TwoParams<Conditions, How>) -> Outcome<ManyChanged> {
-    let Some(rate) = how.rate.map(NonZeroU32::get) else {
+    if how.rate.is_none() && how.to.is_none() {
         return change(&app, |_| Mutation::Requeue, conditions, &how).await;
-    };
+    }
+    let rate = how.rate.map_or(u32::MAX, NonZeroU32::get);
     let delay_ms = |changed: u64| how.delay_ms.saturating_add(changed.saturating_mul(1_000) / u64::from(rate));
     let redrive = |changed| Mutation::Redrive { delay_ms: delay_ms(changed), per_second: rate };
     let done = change(&app, redrive, conditions, &how).await?;
@@ -162,7 +166,13 @@ async fn change(
     let filter = conditions.filter(app).await?;
     let left = how.limit.map_or(u64::MAX, |limit| limit.get().into());
     let (changed, next) = rounds(app, left, (how.cursor.unwrap_or_default().0, TIME_MAX), |page, changed| {
-        round(&filter, action(changed), page, how.dry_run)
+        match (action(changed), &how.to, how.dry_run) {
+            (Mutation::Redrive { delay_ms, per_second }, Some(Name(to)), false) => {
+                let (filter, to, (after, limit)) = (Box::new(filter.clone()), to.clone(), page);
+                BulkCommand::Redrive { filter, to, delay_ms, per_second, after, limit }.into()
+            }
+            (action, _, dry_run) => round(&filter, action, page, dry_run),
+        }
     })
     .await?;
     Ok(ManyChanged { changed, dry_run: how.dry_run, next: next.map(CursorText), delay_ms: None })

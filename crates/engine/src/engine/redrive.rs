@@ -1,0 +1,73 @@
+//! Dead jobs move to another queue.
+
+use bytes::Bytes;
+
+use super::call::Call;
+use super::list::{found, matching};
+use super::place::{insert_job, remember_put, remove_job};
+use super::push::expires_by;
+use super::scope::Scope;
+use super::state::State;
+use crate::context::Context;
+use crate::event::Reply;
+use crate::ids::{QueueId, Timestamp};
+use crate::jobs::{Job, JobState, Slot, Unfit};
+use crate::queues::Queue;
+use crate::refusal::Refusal;
+use crate::request::{Cursor, Filter, QueueKind};
+use crate::work::CHANGE;
+
+/// Jobs that one round moves, at most: the bodies of all of them are in memory then.
+const MOVED_MAX: u32 = 512;
+
+/// Of each second, `per_second` dead jobs become ready in the queue.
+pub(super) fn redrive(
+    state: &mut State,
+    (filter, to): (&Filter, &Bytes),
+    (delay_ms, per_second): (u64, u32),
+    (after, limit): (Cursor, u32),
+    call: &mut Call<'_>,
+) -> Result<(), Refusal> {
+    state.check_name(to)?;
+    let page = matching(state, (filter, None), Scope::of(state, call), (after, state.page(limit.min(MOVED_MAX))));
+    let Some((slots, next)) = found(page, call) else { return Ok(()) };
+    let stored = slots.iter().filter_map(|slot| state.jobs.at(*slot));
+    call.context.missing.extend(stored.filter_map(|job| Some((job.id, job.payload.stored()?))));
+    if !call.context.missing.is_empty() {
+        return Ok(());
+    }
+    let queue = state.queues.find_or_make(to, QueueKind::Work, None, state.limits.queues_max)?;
+    state.work.spend(CHANGE * 2 * slots.len() as u64);
+    let mut changed = 0;
+    for slot in slots {
+        let later_ms = u64::from(changed) * 1_000 / u64::from(per_second.max(1));
+        let at = state.now.after_ms(delay_ms.saturating_add(later_ms));
+        changed += u32::from(move_one(state, slot, (queue, at), call.context));
+    }
+    state.queues.drop_if_unknown(queue);
+    call.reply(Reply::Mutated { changed, next });
+    Ok(())
+}
+
+/// A dead job is a new one in this queue, under its number. Returns whether it could be.
+fn move_one(state: &mut State, slot: Slot, (queue, at): (QueueId, Timestamp), context: &mut Context) -> bool {
+    let rules = state.queues.at(queue).and_then(Queue::rules).copied().unwrap_or_default();
+    let fits = |job: &&Job| rules.body_bytes_max.is_none_or(|most| job.payload.body_len() <= most as usize);
+    let is_dead = |job: &&Job| matches!(job.state, JobState::Dead(_)) && job.cycle().is_none();
+    let Some(mut job) = state.jobs.at(slot).filter(is_dead).filter(fits).cloned() else { return false };
+    remove_job(state, slot, context);
+    (job.queue, job.state, job.rank) = (queue, JobState::Retrying(at), state.meta.rank(false));
+    (job.failures, job.unfit, job.retry) = (0, Unfit::NONE, rules.retry.unwrap_or(job.retry));
+    let expires = expires_by(state, (at, job.expiry()), rules.ttl_ms);
+    if let Some(extra) = &mut job.extra {
+        (extra.losses, extra.coalesced, extra.expires) = (0, None, expires);
+    } else if expires != job.expiry() {
+        job.extra_mut().expires = expires;
+    }
+    let protocol = job.protocol;
+    state.queues.make_known(queue, Some(protocol), &mut context.changes);
+    let slot = insert_job(state, job);
+    state.jobs.reclaim_key(slot, state.now, &mut state.timers);
+    remember_put(state, slot, context);
+    true
+}
