@@ -93,7 +93,10 @@ impl Key {
     }
 
     fn may_start(&self, policy: &Policy) -> bool {
-        !self.is_starting && self.held < policy.held_max() && self.bucket.as_ref().is_none_or(|it| it.tokens() > 0)
+        !self.is_starting
+            && self.held < policy.held_max()
+            && self.bucket.as_ref().is_none_or(|it| it.tokens() > 0)
+            && !policy.paused.contains(&*self.text)
     }
 
     /// Its first jobs, if they are in the trees. In order means in order for each worker, so only the very first counts.
@@ -179,6 +182,17 @@ impl Keys {
     /// The key of this text, if it has jobs.
     pub(super) fn named(&self, text: &[u8]) -> Option<&Key> {
         self.at(if text.is_empty() { NO_KEY } else { *self.numbers.get(text)? })
+    }
+
+    /// Keys that are known, besides the empty one.
+    pub(super) fn len(&self) -> usize {
+        self.numbers.len()
+    }
+
+    /// Whether a key is paused has changed.
+    pub(super) fn renew(&mut self, text: &[u8], policy: &Policy) {
+        let number = if text.is_empty() { Some(NO_KEY) } else { self.numbers.get(text).copied() };
+        number.map(|number| self.change(number, policy, |_| {}));
     }
 
     /// Keys with jobs, from a number on.
