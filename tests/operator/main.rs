@@ -21,6 +21,7 @@ mod login;
 mod newcomer;
 mod on_dead;
 mod operate;
+mod policies;
 mod policies_by_time;
 mod reload;
 mod schedules;

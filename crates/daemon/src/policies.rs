@@ -3,9 +3,10 @@
 
 use bytes::Bytes;
 use windlass_config::Error;
-use windlass_engine::{BulkCommand, Cursor, Patterns, QueueCommand, QueueSettings, Reply};
+use windlass_engine::{BulkCommand, Cursor, Patterns, QueueCommand, QueueRow, QueueSettings, Reply};
 
 use crate::config::{self, Config};
+use crate::reconcile::configured;
 use crate::rules;
 use windlass_hub::broker::Broker;
 
@@ -23,9 +24,25 @@ pub(crate) fn patterns(config: &Config) -> Result<Patterns<QueueSettings>, Error
     config.queues.iter().map(of).collect()
 }
 
+/// Takes back the policies that operators have set.
+pub(crate) fn forget_own(broker: &dyn Broker) {
+    for queue in configured(broker, own).into_keys() {
+        let forget = QueueCommand::SetPolicy { queue: queue.clone(), policy: None, by: Bytes::new() };
+        if broker.ask(forget.into()).is_ok() {
+            tracing::info!(queue = %String::from_utf8_lossy(&queue), "the configured policy holds again");
+        }
+    }
+}
+
+/// Whether a policy that an operator has set treats jobs by key.
+fn own(row: &QueueRow) -> Option<bool> {
+    row.policy.as_deref().filter(|row| row.set.is_some()).map(|row| row.policy.has_keys())
+}
+
 /// Sets what holds for queues, and has the engine read the keys of jobs that are there.
 pub(crate) fn agree(broker: &dyn Broker, patterns: Patterns<QueueSettings>) {
-    let has_keys = patterns.iter().any(|(_, settings)| settings.policy.has_keys());
+    let has_keys = patterns.iter().any(|(_, settings)| settings.policy.has_keys())
+        || configured(broker, own).into_values().any(|has_keys| has_keys);
     let _ = broker.ask(QueueCommand::SetPatterns(Box::new(patterns)).into());
     let mut after = has_keys.then(Cursor::default);
     while let Some(page) = after {

@@ -11,7 +11,7 @@ use crate::claim::Claim;
 use crate::ids::{ClientId, JobId, Priority, Protocol, Timestamp};
 use crate::jobs::Failure;
 use crate::query::Query;
-use crate::queues::{Bridge, Patterns, QueueRules, QueueSettings, Throttle};
+use crate::queues::{Bridge, Patterns, Policy, QueueRules, QueueSettings, Throttle};
 use crate::request::{
     ClientInfo, Cursor, Filter, JobRef, Mutation, NewJob, Note, Proof, QueueKind, RepayTo, Select, Subscription, Take,
     WorkerState,
@@ -296,6 +296,27 @@ pub enum QueueCommand {
     /// codec changes, and all jobs if the policy of a queue with jobs changes. Then [`BulkCommand::ReadKeys`] reads the
     /// keys of these jobs; until then they have none. No daemon sends it to another. Answer: `Done`.
     SetPatterns(Box<Patterns<QueueSettings>>),
+    /// Set which jobs of a queue may start when, in place of what holds by pattern. The policy outlasts the queue's
+    /// removal. Scans all jobs if the queue has any; [`BulkCommand::ReadKeys`] follows as after `SetPatterns`. A `cycle`
+    /// queue has no policy by key. Daemons of version 5 of the link know it, and the next one. Answer: `Done`.
+    SetPolicy {
+        /// Its name. The queue need not be known, and does not become known.
+        queue: Bytes,
+        /// `None` = what holds by pattern.
+        policy: Option<Box<Policy>>,
+        /// The operator's name.
+        by: Bytes,
+    },
+    /// Pause or resume a key of a queue whose policy treats jobs by key: a paused key starts no job, and holds up no other.
+    /// Answer: `Done`.
+    PauseKey {
+        /// The queue's name.
+        queue: Bytes,
+        /// The key; empty for jobs that have none.
+        key: Bytes,
+        /// `true` pauses, `false` resumes.
+        paused: bool,
+    },
 }
 
 /// A schedule, which pushes a job again and again, is set or removed.

@@ -55,6 +55,9 @@ pub enum Condition {
     FailedLike(Box<str>),
     /// It is in the batch of this name, as a job or as a callback. Daemons of version 5 of the link know it.
     InBatch(Bytes),
+    /// The policy of its queue treats it by this key; empty for jobs that have none. Only a queue knows keys, so
+    /// [`Condition::holds`] does not. Daemons of version 5 of the link know it.
+    OfKey(Bytes),
 }
 
 /// An order of jobs. Dead and done jobs go by the time of their end, all others by number. Jobs that a filter selects by
@@ -152,6 +155,7 @@ impl Condition {
             Self::HeldBy(worker) => is_held(job, |it| matches!(it, Holder::Named(name) if **name == **worker)),
             Self::HeldOn(client) => is_held(job, |it| *it == Holder::Connection(*client)),
             Self::InBatch(name) => batch == Some(&name[..]),
+            Self::OfKey(_) => false,
         }
     }
 }

@@ -90,8 +90,8 @@ pub use on_dead::OnDead;
 pub use outcome::*;
 pub use query::*;
 pub use queues::{
-    Bridge, Coalesce, Codec, Histogram, Hold, KeySource, Patterns, Policy, Queue, QueueFigures, QueueImage, QueueRules,
-    QueueSettings, Rate, Throttle, is_pattern, matches,
+    Bridge, Coalesce, Codec, Histogram, Hold, KeySource, OwnPolicy, Patterns, Policy, Queue, QueueFigures, QueueImage,
+    QueueRules, QueueSettings, Rate, Throttle, is_pattern, matches,
 };
 pub use refusal::{Capacity, Refusal, Thing};
 pub use request::*;

@@ -255,6 +255,9 @@ pub struct QueueRow {
     /// Of `workers`, those that wait there; one that waits in two ways counts twice. Daemons do not send it to each other.
     #[serde(skip)]
     pub waiting: Option<u32>,
+    /// Its policy. Daemons do not send it to each other: [`Query::Keys`] has it.
+    #[serde(skip)]
+    pub policy: Option<Box<PolicyRow>>,
 }
 
 impl QueueRow {

@@ -229,7 +229,9 @@ impl QueueCommand {
             | Self::Pause { queue, .. }
             | Self::Limit { queue, .. }
             | Self::Throttle { queue, .. }
-            | Self::SetRules { queue, .. } => Some(queue),
+            | Self::SetRules { queue, .. }
+            | Self::SetPolicy { queue, .. }
+            | Self::PauseKey { queue, .. } => Some(queue),
             Self::Bridge(_) | Self::SetPatterns(_) => None,
         }
     }

@@ -57,6 +57,8 @@ pub enum WarningKind {
     RunRefused(Refusal),
     /// Jobs that are pushed because others died were refused for this reason. `name` is the dead job's.
     OnDeadRefused(Refusal),
+    /// In new jobs no key could be read, by which the policy of their queue would treat them. They share the empty key.
+    Keyless,
 }
 
 impl WarningKind {

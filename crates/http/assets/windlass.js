@@ -287,11 +287,12 @@ document.addEventListener("submit", (event) => {
   event.preventDefault();
   // The page of one queue has its name; elsewhere it is a field.
   const queue = encodeURIComponent(form.dataset.queue || fields.get("queue"));
-  fields.delete("queue");
+  const body = fields.get("body") ?? undefined;
+  ["queue", "body"].forEach((name) => fields.delete(name));
   const [method, setting] = event.submitter.dataset.set.split(" ");
   // Only a PUT has values.
   const values = method === "PUT" ? given(fields) : "";
-  run(async () => outcome(await send(method, `/queues/${queue}/${setting}?${values}`)));
+  run(async () => outcome(await send(method, `/queues/${queue}/${setting}?${values}`, body)));
 });
 
 // ---- keys

@@ -71,6 +71,10 @@ fn log_one(Warning { kind, times, queue, name, why }: &Warning, names: &Protocol
             let reason = format!("run refused: {}", name_of(*refusal));
             warn_limited!(reason, times = *times, queue, schedule = name, why = %refusal, "a scheduled run was refused");
         }
+        WarningKind::Keyless => {
+            let what = "no key can be read in a job: it shares the empty key with all others like it";
+            warn_limited!(format!("keyless: {queue}"), times = *times, queue, job = name, "{what}");
+        }
         WarningKind::OnDeadRefused(refusal) => {
             let reason = format!("on_dead refused: {}", name_of(*refusal));
             let what = "the job that on_dead names was refused: the dead job stays dead";
@@ -151,6 +155,7 @@ mod tests {
             (WarningKind::Expired, 38, "more_like_it=37"),
             (WarningKind::Refused(full), 1, "a job was refused queue=\"mail\" why=queue holds 7 jobs, limit 7"),
             (WarningKind::RunRefused(Refusal::NotUnique), 1, "schedule=\"first\" why=job not unique"),
+            (WarningKind::Keyless, 1, "no key can be read in a job"),
             (WarningKind::OnDeadRefused(full), 1, "dead=\"first\" why=queue holds 7 jobs, limit 7"),
         ];
         let names =

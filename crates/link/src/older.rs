@@ -53,7 +53,9 @@ impl Item for ToEdge {
 /// Whether a query, a filter or a change asks what only version 5 knows.
 fn is_new(command: &Command) -> bool {
     if let Command::Query(Query::Attempts(_) | Query::JobsBy { .. } | Query::Keys { .. })
-    | Command::Queue(QueueCommand::SetPatterns(_))
+    | Command::Queue(
+        QueueCommand::SetPatterns(_) | QueueCommand::SetPolicy { .. } | QueueCommand::PauseKey { .. },
+    )
     | Command::Bulk(
         BulkCommand::ReadKeys { .. }
         | BulkCommand::Redrive { .. }
@@ -68,7 +70,8 @@ fn is_new(command: &Command) -> bool {
     else {
         return false;
     };
-    filter.conditions.iter().any(|condition| matches!(condition, Condition::FailedLike(_) | Condition::InBatch(_)))
+    let is_new = |it: &Condition| matches!(it, Condition::FailedLike(_) | Condition::InBatch(_) | Condition::OfKey(_));
+    filter.conditions.iter().any(is_new)
 }
 
 fn make_command_older(command: &mut Command, skew_ms: i64) {

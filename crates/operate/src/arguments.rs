@@ -107,13 +107,19 @@ pub(crate) enum Command {
     Delete(LosingJobs),
     /// Remove jobs, whatever their state. What their workers report afterwards is refused.
     Cancel(LosingJobs),
-    /// Remove all jobs of a queue that wait to be taken.
-    Clear(LosingQueue),
+    /// Remove all jobs of a queue, or of one of its keys, that wait to be taken.
+    Clear {
+        #[command(flatten)]
+        queue: LosingQueue,
+        /// Only the jobs of this key; an empty one stands for jobs without a key.
+        #[arg(long)]
+        key: Option<String>,
+    },
     /// Remove a queue that no worker serves and that has no jobs but dead ones, with its pause and its limits.
     Remove(LosingQueue),
-    /// Hand out no jobs of these queues, which may be new.
+    /// Hand out no jobs of these queues, which may be new, or of one of their keys.
     Pause(SomeQueues),
-    /// Hand out jobs of these queues again.
+    /// Hand out jobs of these queues, or of one of their keys, again.
     Resume(SomeQueues),
     /// Limit how many jobs of a queue may be worked on at once, until the daemon reads its configuration again.
     Throttle(Throttle),
@@ -121,6 +127,17 @@ pub(crate) enum Command {
     Keys {
         /// Its name.
         queue: String,
+    },
+    /// Set which jobs of a queue may start when, until the daemon is told to read its configuration again.
+    Policy {
+        /// Its name.
+        queue: String,
+        /// The policy in JSON, with the keys of [queues.NAME]: '{"rate": {"jobs": 100, "per": "1m"}}'.
+        #[arg(required_unless_present = "off")]
+        policy: Option<String>,
+        /// As configured.
+        #[arg(long, conflicts_with = "policy")]
+        off: bool,
     },
     /// Limit how many jobs a queue may hold.
     Limit {
@@ -239,6 +256,9 @@ parameters! {
     kind: String,
     /// With this coalescing key.
     key: String,
+    /// That the policy of their queue treats by this key; an empty one stands for jobs without a key.
+    #[arg(value_name = "KEY")]
+    policy_key: String,
     /// With this name (FWP's jid, EventMQ's message id).
     name: String,
     /// In this batch, as a job or as one of its callbacks.
@@ -333,6 +353,9 @@ pub(crate) struct SomeQueues {
     /// Their names.
     #[arg(required = true)]
     pub(super) queues: Vec<String>,
+    /// Only the jobs of this key; an empty one stands for jobs without a key.
+    #[arg(long)]
+    pub(super) key: Option<String>,
 }
 
 /// How much of a queue may be worked on at once.
@@ -405,37 +428,6 @@ pub struct Check {
     #[command(flatten)]
     pub ask: Ask,
 }
-
-/// Where an export goes.
-#[derive(Debug, Args)]
-#[command(after_help = EXPORT_HELP, mut_arg("json", |it| it.hide(true)))]
-pub struct Export {
-    /// Write to this file, which only you may read. It gets its name when it is complete. Without it, to standard
-    /// output.
-    #[arg(short, long, value_name = "FILE")]
-    pub(super) output: Option<PathBuf>,
-    #[command(flatten)]
-    pub(super) ask: Ask,
-}
-
-const EXPORT_HELP: &str = "\
-The export has everything that the daemon keeps: jobs in all states with their
-bodies, queues with their settings, schedules, batches, counters. It is a line
-of JSON for each, as of one commit: changes that were acknowledged before the
-command are in it, and later ones are not. The daemon goes on meanwhile.
-
-Without a daemon the data directory is read, and not changed. Its contents must
-be in order; `windlass salvage` writes what is left of damaged ones.
-
-`windlass import jsonl FILE` restores everything into a new data directory. It
-refuses a file that was cut short or changed. Not in an export: connections,
-what a worker holds until its connection ends, and the configuration.
-
-Exit codes:
-  0   complete
-  1   the daemon refuses, or FILE cannot be written
-  4   no daemon runs, and the data directory cannot be read
-  5   the export was cut short";
 
 /// What one of several daemons can be asked.
 #[derive(Clone, Copy, Debug, ValueEnum)]

@@ -6,6 +6,7 @@ use std::io::{self, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
+use clap::Args;
 use http_body_util::BodyExt as _;
 use hyper::Method;
 use serde_json::Value;
@@ -15,12 +16,43 @@ use windlass_daemon::config::Config;
 use windlass_daemon::progress::Counter;
 use windlass_http::SOCKET;
 
-use crate::arguments::{Ask, Export};
+use crate::arguments::Ask;
 use crate::client::{Daemon, DataDir, failure, plain, runtime};
 use crate::show::{at, many};
 
 /// Bytes of output that are kept to find the last line. The line that ends an export is shorter.
 const LAST_BYTES: usize = 4 << 10;
+
+/// Where an export goes.
+#[derive(Debug, Args)]
+#[command(after_help = EXPORT_HELP, mut_arg("json", |it| it.hide(true)))]
+pub struct Export {
+    /// Write to this file, which only you may read. It gets its name when it is complete. Without it, to standard
+    /// output.
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+    #[command(flatten)]
+    ask: Ask,
+}
+
+const EXPORT_HELP: &str = "\
+The export has everything that the daemon keeps: jobs in all states with their
+bodies, queues with their settings, schedules, batches, counters. It is a line
+of JSON for each, as of one commit: changes that were acknowledged before the
+command are in it, and later ones are not. The daemon goes on meanwhile.
+
+Without a daemon the data directory is read, and not changed. Its contents must
+be in order; `windlass salvage` writes what is left of damaged ones.
+
+`windlass import jsonl FILE` restores everything into a new data directory. It
+refuses a file that was cut short or changed. Not in an export: connections,
+what a worker holds until its connection ends, and the configuration.
+
+Exit codes:
+  0   complete
+  1   the daemon refuses, or FILE cannot be written
+  4   no daemon runs, and the data directory cannot be read
+  5   the export was cut short";
 
 impl Export {
     /// Runs the command.

@@ -28,11 +28,12 @@ use serde_json::Value;
 use windlass_config::counted;
 use windlass_daemon::Failure;
 
-pub use self::arguments::{Ask, Check, Export, Operate};
+pub use self::arguments::{Ask, Check, Operate};
 use self::arguments::{ClusterAction, Command, LosingQueue, Push, ScheduleAction, SomeQueues, Take, Throttle, Worker};
 pub use self::client::DataDir;
 use self::client::{Answer, encoded, failure, runtime, with_query};
 pub use self::complete::names;
+pub use self::export::Export;
 pub use self::live::{check, not_checked};
 use self::operator::Operator;
 pub use self::settings::Settings;
@@ -76,14 +77,18 @@ impl Operator<'_> {
             Command::Requeue(jobs) => jobs.change(self, "requeue", None).await,
             Command::Delete(jobs) => jobs.change(self, "delete").await,
             Command::Cancel(jobs) => jobs.change(self, "cancel").await,
-            Command::Clear(queue) => queue.clear(self).await,
+            Command::Clear { queue, key } => queue.clear(key.as_ref(), self).await,
             Command::Remove(queue) => queue.remove(self).await,
             Command::Pause(queues) => queues.change(self, "pause").await,
             Command::Resume(queues) => queues.change(self, "resume").await,
             Command::Throttle(throttle) => throttle.run(self).await,
             Command::Keys { queue } => self.object(&format!("/queues/{}/keys", encoded(queue)), show::keys).await,
+            Command::Policy { queue, policy, off } => {
+                let body = policy.clone().unwrap_or_default().into_bytes();
+                self.set(queue, "policy", *off, (&[], body)).await
+            }
             Command::Limit { queue, jobs, off } => {
-                self.set(queue, "limit", *off, &[("jobs", jobs.map(|it| it.to_string()))]).await
+                self.set(queue, "limit", *off, (&[("jobs", jobs.map(|it| it.to_string()))], Vec::new())).await
             }
             Command::Schedules => self.list(SCHEDULES, "/schedules").await,
             Command::Schedule { action, ids, yes } => self.change_schedules(*action, ids, *yes).await,
@@ -119,11 +124,11 @@ impl Operator<'_> {
         queue: &str,
         setting: &str,
         off: bool,
-        terms: &[(&str, Option<String>)],
+        (terms, body): (&[(&str, Option<String>)], Vec<u8>),
     ) -> Result<(), Failure> {
         let path = with_query(&format!("/queues/{}/{setting}", encoded(queue)), terms);
         let method = if off { Method::DELETE } else { Method::PUT };
-        let row = changed(queue, &self.client.send(method, &path, Bytes::new()).await?)?;
+        let row = changed(queue, &self.client.send(method, &path, body).await?)?;
         self.rows(QUEUES, &[row])
     }
 
@@ -184,11 +189,16 @@ impl Operator<'_> {
 }
 
 impl LosingQueue {
-    async fn clear(&self, operator: &mut Operator<'_>) -> Result<(), Failure> {
+    async fn clear(&self, key: Option<&String>, operator: &mut Operator<'_>) -> Result<(), Failure> {
         let path = format!("/queues/{}", encoded(&self.queue));
         let row = operator.client.get(&path).await?;
-        confirm(self.yes, &format!("Remove {} of {}?", many(at(&row, "/states/ready"), "ready job"), self.queue))?;
-        let changed: Value = operator.client.post(&format!("{path}/clear")).await?.json()?;
+        let jobs = match key {
+            Some(key) => format!("the ready jobs of the key {key:?}"),
+            None => many(at(&row, "/states/ready"), "ready job"),
+        };
+        confirm(self.yes, &format!("Remove {jobs} of {}?", self.queue))?;
+        let path = with_query(&format!("{path}/clear"), &[("key", key.cloned())]);
+        let changed: Value = operator.client.post(&path).await?.json()?;
         operator.show(&changed, |it| format!("{} removed\n", many(at(it, "/changed"), "job")))
     }
 
@@ -205,7 +215,7 @@ impl SomeQueues {
     async fn change(&self, operator: &mut Operator<'_>, action: &str) -> Result<(), Failure> {
         let mut rows = Vec::new();
         for queue in &self.queues {
-            let path = format!("/queues/{}/{action}", encoded(queue));
+            let path = with_query(&format!("/queues/{}/{action}", encoded(queue)), &[("key", self.key.clone())]);
             rows.push(changed(queue, &operator.client.change(&format!("queue {queue}"), Method::POST, &path).await?)?);
         }
         operator.rows(QUEUES, &rows)
@@ -214,7 +224,7 @@ impl SomeQueues {
 
 impl Throttle {
     async fn run(&self, operator: &mut Operator<'_>) -> Result<(), Failure> {
-        operator.set(&self.queue, "throttle", self.off, &self.slots.parameters()).await
+        operator.set(&self.queue, "throttle", self.off, (&self.slots.parameters(), Vec::new())).await
     }
 }
 

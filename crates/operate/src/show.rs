@@ -62,6 +62,7 @@ fn notes(row: &Value) -> String {
         (*at(row, "/paused") == true, format!("paused{}{since}", of_protocols(row))),
         (*at(row, "/bridged") == true, "bridged".to_owned()),
         (!at(row, "/throttle").is_null(), "throttled".to_owned()),
+        (!at(row, "/policy").is_null(), format!("policy: {}", text(at(row, "/policy/in_words")))),
         (at(row, "/jobs_max").as_object().is_some_and(|it| !it.is_empty()), "limited".to_owned()),
         (*at(row, "/kind") == "cycle", "cycle".to_owned()),
         (parts.len() > 1, format!("ready by protocol: {}", parts.join(", "))),
@@ -219,21 +220,11 @@ pub(super) fn reloaded(changes: &Value) -> String {
 
 /// The policy of a queue, and a line for each of its first keys.
 pub(super) fn keys(policy: &Value) -> String {
-    let next = at(policy, "/next_start_ms").as_u64().map_or_else(String::new, |ms| format!(", next start in {ms} ms"));
-    let rate = at(policy, "/rate").as_str().map_or_else(String::new, |rate| format!("{rate}{next}"));
-    let yes = |path: &str| if *at(policy, path) == true { "yes".to_owned() } else { String::new() };
-    let mut lines = vec![
-        ("rate", rate),
-        ("running of a key", text(at(policy, "/running_max"))),
-        ("rate of a key", text(at(policy, "/key_rate"))),
-        ("waiting of a key", text(at(policy, "/waiting_max"))),
-        ("fair", yes("/fair")),
-        ("ordered", yes("/ordered")),
-        ("keys", text(at(policy, "/count"))),
-    ];
+    let mut lines = vec![("policy", text(at(policy, "/in_words"))), ("with jobs", many(at(policy, "/count"), "key"))];
     let key = |row: &Value| {
         let (waiting, running) = (text(at(row, "/waiting")), text(at(row, "/running")));
-        format!("{:?}: {waiting} waiting, {running} running", text(at(row, "/key")))
+        let paused = if *at(row, "/paused") == true { ", paused" } else { "" };
+        format!("{:?}: {waiting} waiting, {running} running{paused}", text(at(row, "/key")))
     };
     lines.push(("longest", list(policy, "/keys", key).join("\n")));
     fields(&lines)

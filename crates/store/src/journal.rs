@@ -13,7 +13,7 @@ use std::collections::VecDeque;
 
 use foldhash::fast::FixedState;
 use hashbrown::HashSet;
-use windlass_engine::{Batch, Change, Engine, Job, JobId, JobStateKind, Queue, QueueId, Schedule};
+use windlass_engine::{Batch, Change, Engine, Job, JobId, JobStateKind, Queue, QueueId, QueueImage, Schedule};
 
 use crate::commit::Commit;
 use crate::pending::{INLINE_BYTES_MAX, Pending};
@@ -325,9 +325,11 @@ pub(crate) fn queue_records(engine: &Engine) -> impl Iterator<Item = (QueueId, V
     engine.queues().filter(|queue| is_worth_remembering(queue)).map(|queue| (queue.image().id, queue_record(queue)))
 }
 
-/// A queue that only waiting clients use is not worth storing.
+/// A queue that only waiting clients use is not worth storing, nor what the configuration sets.
 pub(crate) fn is_worth_remembering(queue: &Queue) -> bool {
-    queue.image().is_known() || JobStateKind::ALL.iter().any(|place| queue.jobs(*place) > 0)
+    let QueueImage { policy, paused_keys, .. } = queue.image();
+    let is_set = policy.is_some() || !paused_keys.is_empty();
+    is_set || queue.image().is_known() || JobStateKind::ALL.iter().any(|place| queue.jobs(*place) > 0)
 }
 
 #[cfg(test)]

@@ -10,9 +10,12 @@ mod attempts;
 mod batch;
 mod job;
 mod moved;
+mod policy;
 mod schedule;
 mod standing;
 mod template;
+
+use std::collections::BTreeSet;
 
 use bytes::Bytes;
 use windlass_engine::{
@@ -155,7 +158,8 @@ pub(crate) fn encode_queue(image: &QueueImage, out: &mut Vec<u8>) {
     let is_paused = !image.paused.is_empty();
     let paused_at = image.paused_at.filter(|_| is_paused);
     let parts = Parts::of(image);
-    let flags = [image.is_known(), is_paused, throttled, ruled, paused_at.is_some(), parts != Parts::ALL];
+    let has_policy = image.policy.is_some() || !image.paused_keys.is_empty();
+    let flags = [image.is_known(), is_paused, throttled, ruled, paused_at.is_some(), parts != Parts::ALL, has_policy];
     out.push((0..).zip(flags).map(|(bit, flag)| u8::from(flag) << bit).sum());
     for limit in image.jobs_max {
         put_u64(out, limit.map_or(0, |limit| u64::from(limit) + 1));
@@ -171,6 +175,9 @@ pub(crate) fn encode_queue(image: &QueueImage, out: &mut Vec<u8>) {
     if parts != Parts::ALL {
         out.extend([parts.known.bits(), parts.paused.bits()]);
         put_u64(out, parts.jobs_max_of.map_or(0, |protocol| u64::from(protocol.0) + 1));
+    }
+    if has_policy {
+        policy::encode(image.policy.as_deref(), &image.paused_keys, out);
     }
 }
 
@@ -315,7 +322,7 @@ fn decode_queue(from: &mut Reader<'_>) -> Result<QueueImage, DecodeError> {
     let id = QueueId(from.u32("a queue's number")?);
     let name = from.owned()?;
     let kind = from.one_of(&KINDS, "a queue's kind")?;
-    let flags = from.below("a queue's flags", 64)?;
+    let flags = from.below("a queue's flags", 128)?;
     let mut jobs_max = [None; Priority::COUNT];
     for limit in &mut jobs_max {
         let coded = from.below("a queue's limit", 1 << 33)?;
@@ -330,7 +337,22 @@ fn decode_queue(from: &mut Reader<'_>) -> Result<QueueImage, DecodeError> {
     let known = if flags & 1 != 0 { parts.known } else { Protocols::NONE };
     let paused = if flags & 2 != 0 { parts.paused } else { Protocols::NONE };
     let jobs_max_of = parts.jobs_max_of;
-    Ok(QueueImage { id, name, kind, known, paused, paused_at, jobs_max, jobs_max_of, throttle, rules, serial })
+    let (policy, paused_keys) = if flags & 64 != 0 { policy::decode(from)? } else { (None, BTreeSet::new()) };
+    Ok(QueueImage {
+        id,
+        name,
+        kind,
+        known,
+        paused,
+        paused_at,
+        jobs_max,
+        jobs_max_of,
+        throttle,
+        rules,
+        policy,
+        paused_keys,
+        serial,
+    })
 }
 
 /// In earlier versions the first flag isolated the protocols from one another. Now the configuration decides.

@@ -12,8 +12,7 @@ mod policy;
 mod queues;
 mod sections;
 
-pub(crate) use policy::policy;
-pub use policy::{Key, PerKey, Rate};
+pub use policy::{Key, PerKey, Rate, policy, policy_of_json};
 pub(crate) use queues::reporter;
 pub use queues::{Codec, OnDead, Queue, Retry, aliases, check_text};
 pub use sections::{Bridge, Cluster, Config, Durability, Limits, Log, LogFormat, Postgres, SslMode, Store};

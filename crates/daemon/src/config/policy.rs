@@ -71,7 +71,7 @@ pub(super) const fn is_false(value: &bool) -> bool {
 /// # Errors
 ///
 /// What is wrong with it.
-pub(crate) fn policy(queue: &Queue) -> Result<Policy, String> {
+pub fn policy(queue: &Queue) -> Result<Policy, String> {
     let PerKey { running, rate: key_rate, waiting_max } = queue.per_key;
     let policy = Policy {
         rate: queue.rate.map(|it| rate("rate", it)).transpose()?,
@@ -82,6 +82,7 @@ pub(crate) fn policy(queue: &Queue) -> Result<Policy, String> {
         fair: queue.fair,
         weights: weights(&queue.weights)?,
         ordered: queue.ordered,
+        ..Policy::default()
     };
     if policy.has_keys() && policy.key.is_none() {
         return Err("key must be given with per_key, fair and ordered".to_owned());
@@ -97,6 +98,20 @@ pub(crate) fn policy(queue: &Queue) -> Result<Policy, String> {
         return Err("ordered means per_key.running = 1".to_owned());
     }
     Ok(policy)
+}
+
+/// A policy in JSON, with the keys that a policy has in `[queues.NAME]`.
+///
+/// # Errors
+///
+/// What is wrong with it.
+pub fn policy_of_json(text: &[u8]) -> Result<Policy, String> {
+    let section: Queue = serde_json::from_slice(text).map_err(|error| error.to_string())?;
+    let Queue { rate, key, per_key, fair, weights, ordered, .. } = section.clone();
+    if section != (Queue { rate, key, per_key, fair, weights, ordered, ..Queue::default() }) {
+        return Err("a policy has rate, key, per_key, fair, weights and ordered, and no other rules".to_owned());
+    }
+    policy(&section)
 }
 
 fn rate(name: &str, Rate { jobs, per, burst }: Rate) -> Result<windlass_engine::Rate, String> {
@@ -166,9 +181,18 @@ mod tests {
             key_waiting_max: Some(9),
             fair: true,
             weights: BTreeMap::from([("gold".into(), 5)]),
-            ordered: false,
+            ..Policy::default()
         };
-        assert_eq!(policy_of(text), Ok(expected));
+        assert_eq!(policy_of(text), Ok(expected.clone()));
+        let json = r#"{"rate": {"jobs": 100, "per": "1m", "burst": 20}, "key": {"args": "/0/tenant"}, "fair": true,
+            "per_key": {"running": 2, "rate": {"jobs": 10, "per": "1s"}, "waiting_max": 9}, "weights": {"gold": 5}}"#;
+        assert_eq!(policy_of_json(json.as_bytes()), Ok(expected));
+        for (json, expected) in
+            [("{\"codec\": \"json\"}", "no other rules"), ("{\"x\": 1}", "unknown field"), ("", "EOF")]
+        {
+            let error = policy_of_json(json.as_bytes()).unwrap_err();
+            assert!(error.contains(expected), "{json}: {error}");
+        }
         let sources = [
             ("custom = '/t'", KeySource::Custom("/t".into())),
             ("unique = true", KeySource::Unique(None)),

@@ -19,6 +19,7 @@ use crate::desired::{self, Desired};
 use crate::failure::Failure;
 use crate::logging;
 use crate::operator_port::Renewable;
+use crate::policies;
 use crate::protocols;
 use windlass_net::listen::Acceptor;
 use windlass_net::served::Served;
@@ -120,6 +121,7 @@ impl<'a> Reloader<'a> {
         self.in_force.store(Arc::new(config.clone()));
         // Limits and rules are those of the daemon that has the engine.
         if let Some(hub) = self.acceptor.hub() {
+            policies::forget_own(&*hub);
             desired::apply(&config, wanted, &hub);
         }
         for ((served, terms), sessions) in self.served.iter().zip(terms).zip(sessions) {

@@ -95,6 +95,8 @@ fn queue(state: &mut State, command: QueueCommand, call: &mut Call<'_>) -> Resul
         QueueCommand::Throttle { queue, throttle } => queues::throttle_queue(state, &queue, throttle, call),
         QueueCommand::Bridge(bridge) => Ok(queues::bridge(state, *bridge, call)),
         QueueCommand::SetRules { queue, rules } => queues::rule_queue(state, &queue, rules, call),
+        QueueCommand::SetPolicy { queue, policy, by } => queues::set_policy(state, &queue, (policy, &by), call),
+        QueueCommand::PauseKey { queue, key, paused } => queues::pause_key(state, &queue, (&key, paused), call),
         QueueCommand::SetPatterns(patterns) => Ok(queues::set_patterns(state, *patterns, call)),
     }
 }

@@ -92,6 +92,7 @@ fn queue_row(state: &State, queue: &Queue, own: Option<Protocol>) -> QueueRow {
         workers: workers(state, queue, scope),
         oldest_ready_at: oldest.map(|job| job.ready_at),
         waiting: Some(waiting(queue, scope)),
+        policy: queue.policy_row().map(Box::new),
     }
 }
 
@@ -475,7 +476,10 @@ fn matches(state: &State, filter: Scoped<'_>, job: &Job) -> (Option<bool>, u64) 
     let subject = Subject { job, queue, batch };
     let is_here = job.payload.stored().is_none();
     let can_tell = |condition: &&Condition| is_here || !condition.reads_body();
-    let holds = |condition: &Condition| condition.holds(subject, state.skew_ms, state.reader.as_deref());
+    let holds = |condition: &Condition| {
+        let by_key = if let Condition::OfKey(key) = condition { Some(state.queues.is_of_key(job, key)) } else { None };
+        by_key.unwrap_or_else(|| condition.holds(subject, state.skew_ms, state.reader.as_deref()))
+    };
     let hold = filter.conditions.iter().filter(can_tell).all(holds);
     let tells_all = filter.conditions.iter().all(|condition| can_tell(&condition));
     let body_bytes = if is_here { job.body().len() as u64 } else { 0 };

@@ -1,11 +1,11 @@
-//! Commands about policies: they are set, and the keys of jobs that are there are read.
+//! Policies: obeyed once they are set, the keys of jobs that are there read, and keys listed.
 
 use super::call::Call;
 use super::serve::serve;
 use super::state::State;
 use crate::event::Reply;
 use crate::ids::{JobId, QueueId};
-use crate::jobs::{Job, Slot};
+use crate::jobs::Slot;
 use crate::query::KeyRow;
 use crate::queues::Queue;
 use crate::request::Cursor;
@@ -32,7 +32,7 @@ pub(super) fn read_keys(state: &mut State, (after, limit): (Cursor, u32), call: 
             next = Some(Cursor(id.0, 0));
             break;
         }
-        let Some(job) = state.jobs.at(slot).filter(|job| lacks_key(state, job)) else { continue };
+        let Some(job) = state.jobs.at(slot).filter(|job| state.queues.lacks_key(job)) else { continue };
         slots.push(slot);
         bytes += job.payload.body_len();
         call.context.missing.extend(job.payload.stored().map(|stored| (id, stored)));
@@ -64,8 +64,4 @@ pub(super) fn list_keys(state: &State, name: &[u8], (after, limit): (Cursor, u32
     let next = keys.next().map(|(number, _)| Cursor(number.into(), 0));
     state.work.spend(ROW * rows.len() as u64);
     call.reply(Reply::Keys { policy: queue.and_then(Queue::policy_row).map(Box::new), rows, next });
-}
-
-fn lacks_key(state: &State, job: &Job) -> bool {
-    state.queues.at(job.queue).is_some_and(Queue::has_keys) && !state.queues.is_keyed(job)
 }

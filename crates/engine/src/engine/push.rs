@@ -13,6 +13,7 @@ use super::place::{count, insert_job, is_used, remember_put};
 use super::room::{check_bytes_for, check_room_for, make_way};
 use super::serve::serve;
 use super::state::{State, own};
+use super::warnings::warn_keyless;
 use crate::context::Context;
 use crate::event::{Notice, Reply};
 use crate::ids::{ClientId, JobId, QueueId, Timestamp, Token};
@@ -291,6 +292,7 @@ fn announce(state: &mut State, slot: Slot, queue: QueueId, context: &mut Context
     let id = state.jobs.at(slot).map(|job| job.id)?;
     count(state, slot, |totals| totals.pushed += 1);
     remember_put(state, slot, context);
+    warn_keyless(state, slot, context);
     // The job may have expired already. Then no waiting client must get it.
     if state.jobs.at(slot).is_some_and(|job| job.expiry().has_come(state.now, state.wall())) {
         expire_job(state, slot, context);

@@ -1,5 +1,7 @@
 //! Commands about a queue's settings, and about which queues are bridged.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 
 use super::call::Call;
@@ -7,11 +9,17 @@ use super::flush::discard_ready;
 use super::policies::renew_policies;
 use super::serve::serve;
 use super::state::{State, own};
+use super::warnings::head;
 use crate::event::{QueueChange, Reply, Watched};
 use crate::ids::{Priority, Protocols, QueueId};
-use crate::queues::{Bridge, Patterns, Queue, QueueImage, QueueRules, QueueSettings, Throttle};
+use crate::queues::{
+    Bridge, KEY_BYTES_MAX, OwnPolicy, Patterns, Policy, Queue, QueueImage, QueueRules, QueueSettings, Throttle,
+};
 use crate::refusal::{Refusal, Thing};
 use crate::request::{Cursor, QueueKind};
+
+/// Keys of one queue that may be paused.
+const PAUSED_MAX: usize = 1_000;
 
 pub(super) fn create_queue(
     state: &mut State,
@@ -133,6 +141,54 @@ pub(super) fn rule_queue(
     Ok(())
 }
 
+/// Sets a queue's own policy, or has the patterns decide again.
+pub(super) fn set_policy(
+    state: &mut State,
+    name: &Bytes,
+    (policy, by): (Option<Box<Policy>>, &[u8]),
+    call: &mut Call<'_>,
+) -> Result<(), Refusal> {
+    if let Some(id) = find_special(state, name, policy.is_none(), call)? {
+        let is_cycle = state.queues.at(id).is_some_and(|queue| queue.image().kind == QueueKind::Cycle);
+        if is_cycle && policy.as_ref().is_some_and(|policy| policy.has_keys()) {
+            return Err(Refusal::WrongKind);
+        }
+        let (by, at) = (Bytes::copy_from_slice(head(by)), state.wall());
+        let own = policy.map(|policy| Box::new(OwnPolicy { policy: Arc::new(*policy), by, at }));
+        state.queues.set(id, |image| image.policy = own, &mut call.context.changes);
+        renew_policies(state, &[id], call);
+        state.queues.drop_if_unknown(id);
+    }
+    call.done();
+    Ok(())
+}
+
+/// Pauses or resumes a key.
+pub(super) fn pause_key(
+    state: &mut State,
+    name: &[u8],
+    (key, paused): (&[u8], bool),
+    call: &mut Call<'_>,
+) -> Result<(), Refusal> {
+    let id = state.queues.named(name).ok_or(Refusal::NotFound(Thing::Queue))?;
+    let queue = state.queues.at(id).ok_or(Refusal::NotFound(Thing::Queue))?;
+    let of_queue = &queue.image().paused_keys;
+    if paused && (!queue.has_keys() || key.len() > KEY_BYTES_MAX || of_queue.len() >= PAUSED_MAX) {
+        return Err(Refusal::OutOfPlace);
+    }
+    if of_queue.contains(key) != paused {
+        let set = |image: &mut QueueImage| match paused {
+            true => image.paused_keys.insert(Bytes::copy_from_slice(key)),
+            false => image.paused_keys.remove(key),
+        };
+        state.queues.set(id, |image| _ = set(image), &mut call.context.changes);
+        renew_policies(state, &[id], call);
+        state.queues.drop_if_unknown(id);
+    }
+    call.done();
+    Ok(())
+}
+
 /// Replaces what holds for queues without rules of their own.
 pub(super) fn set_patterns(state: &mut State, patterns: Patterns<QueueSettings>, call: &mut Call<'_>) {
     let all = state.queues.set_patterns(patterns);
@@ -155,7 +211,7 @@ fn obey(state: &mut State, changed: &[(QueueId, QueueRules)], call: &mut Call<'_
     state.queues.list_dead(&ids, &state.jobs);
 }
 
-/// The queue for a throttle or rules. It is created if there is none, unless its settings would be plain.
+/// The queue for a throttle, rules or a policy. It is created if there is none, unless its settings would be plain.
 fn find_special(state: &mut State, name: &Bytes, plain: bool, call: &Call<'_>) -> Result<Option<QueueId>, Refusal> {
     state.check_name(name)?;
     let own = state.clients.protocol_of(call.client);

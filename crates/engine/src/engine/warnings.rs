@@ -12,7 +12,7 @@ use crate::warning::WarningKind;
 /// The longest text of an example, in bytes.
 const TEXT_BYTES_MAX: usize = 256;
 
-fn head(text: &[u8]) -> &[u8] {
+pub(super) fn head(text: &[u8]) -> &[u8] {
     text.get(..TEXT_BYTES_MAX).unwrap_or(text)
 }
 
@@ -58,5 +58,14 @@ pub(super) fn warn_end(state: &State, slot: Slot, end: &End, kept: bool, context
 pub(super) fn warn_unserved(state: &mut State, queue: QueueId, context: &mut Context) {
     if let Some((name, jobs, workers)) = state.queues.take_unserved(queue, state.now) {
         context.warn(WarningKind::Unserved { jobs, workers }, || (name, Bytes::new(), Bytes::new()));
+    }
+}
+
+/// Counts a new job in which no key could be read, and warns of it.
+pub(super) fn warn_keyless(state: &mut State, slot: Slot, context: &mut Context) {
+    if let Some(job) = state.jobs.at(slot).filter(|job| state.queues.lacks_key(job)) {
+        let queue = job.queue;
+        warn_job(state, WarningKind::Keyless, slot, context);
+        state.queues.note_keyless(queue);
     }
 }

@@ -8,7 +8,7 @@ use super::queue::Queue;
 use super::table::Queues;
 use crate::condition::JobReader;
 use crate::ids::{QueueId, Timestamp};
-use crate::jobs::{Job, Jobs, Slot};
+use crate::jobs::{Job, JobStateKind, Jobs, Slot};
 use crate::timers::Timers;
 
 impl Queue {
@@ -35,7 +35,8 @@ impl Queue {
 
     /// Its policy, and what may start by it.
     pub(crate) fn policy_row(&self) -> Option<PolicyRow> {
-        self.gate.as_deref().map(Gate::row)
+        let set = self.image.policy.as_deref().map(|own| (own.by.clone(), own.at));
+        self.gate.as_deref().map(|gate| PolicyRow { set, ..gate.row() })
     }
 
     /// Keys with jobs that wait or run, from a number on.
@@ -64,12 +65,18 @@ impl Queues {
             .iter()
             .filter_map(|id| self.at(*id))
             .map(|queue| (queue, self.policy_of(&queue.image)))
-            .filter(|(queue, policy)| queue.policy() != policy.map(|policy| &**policy))
-            .map(|(queue, policy)| (queue.image.id, policy.cloned()))
+            .filter(|(queue, policy)| queue.policy() != policy.as_deref())
+            .map(|(queue, policy)| (queue.image.id, policy))
             .collect();
-        let mut unkeyed = Vec::new();
+        let (mut unkeyed, mut paused) = (Vec::new(), Vec::new());
         for (id, policy) in &changed {
             let Some(queue) = self.at_mut(*id) else { continue };
+            if let (Some(gate), Some(policy)) = (queue.gate.as_deref_mut(), policy)
+                && gate.pause(policy)
+            {
+                paused.push(*id);
+                continue;
+            }
             let (kind, bridged) = (queue.image.kind, queue.bridged);
             if queue.gate.as_deref_mut().is_none_or(|gate| match policy {
                 Some(policy) => gate.change((policy, kind, bridged), now),
@@ -85,10 +92,10 @@ impl Queues {
                 None => queue.gate.take().into_iter().for_each(|gate| timers.cancel(gate.timer_at())),
             }
         }
-        let has_jobs = |id: &QueueId| self.at(*id).is_some_and(|queue| queue.total() > 0);
-        if changed.keys().any(has_jobs) {
+        let enters = |id: &QueueId| !paused.contains(id) && self.at(*id).is_some_and(|queue| queue.total() > 0);
+        if changed.keys().any(enters) {
             jobs.visit(|slot, job| {
-                if changed.contains_key(&job.queue) {
+                if changed.contains_key(&job.queue) && !paused.contains(&job.queue) {
                     if unkeyed.contains(&job.queue) {
                         self.job_keys.remove(job.id);
                     }
@@ -148,9 +155,20 @@ impl Queues {
         }
     }
 
-    /// Whether a job has a key that was read.
-    pub(crate) fn is_keyed(&self, job: &Job) -> bool {
-        self.job_keys.get(job.id).is_some()
+    /// Whether a job lacks a key that its queue's policy would treat it by.
+    pub(crate) fn lacks_key(&self, job: &Job) -> bool {
+        self.at(job.queue).is_some_and(Queue::has_keys) && self.job_keys.get(job.id).is_none()
+    }
+
+    /// In a new job of a queue no key could be read.
+    pub(crate) fn note_keyless(&mut self, id: QueueId) {
+        self.gate_mut(id).map(Gate::note_keyless);
+    }
+
+    /// Whether a job has this key in its queue.
+    pub(crate) fn is_of_key(&self, job: &Job, key: &[u8]) -> bool {
+        let gate = self.at(job.queue).and_then(|queue| queue.gate.as_deref()).filter(|gate| gate.has_keys());
+        gate.is_some_and(|gate| gate.is_called(self.job_keys.get(job.id).unwrap_or(NO_KEY), key))
     }
 
     /// Reads the key of a job again, which is in a state. Returns whether it has changed.
@@ -197,8 +215,9 @@ impl Queues {
     /// The timer of a queue's policy has fired.
     pub(crate) fn gate_due(&mut self, id: QueueId, at: Timestamp, now: Timestamp, timers: &mut Timers) {
         timers.cancel(at);
+        let has_ready = self.at(id).is_some_and(|queue| queue.jobs(JobStateKind::Ready) > 0);
         if let Some(gate) = self.gate_mut(id) {
-            gate.come_due(now, timers);
+            gate.come_due(has_ready, now, timers);
             self.note_unclaimed(id);
             self.freed.push_back(id);
             self.drop_if_unknown(id);
@@ -214,7 +233,7 @@ impl Queues {
     pub(super) fn check_gates(&self, jobs: &Jobs) {
         for queue in self.iter() {
             let (name, policy) = (&queue.image.name, self.policy_of(&queue.image));
-            assert_eq!(queue.policy(), policy.map(|policy| &**policy), "{name:?}: its policy");
+            assert_eq!(queue.policy(), policy.as_deref(), "{name:?}: its policy");
             let own = jobs.iter().filter(|(_, job)| job.queue == queue.image.id);
             let keyed = own.map(|(slot, job)| (slot, self.job_keys.get(job.id).unwrap_or(NO_KEY), job.clone()));
             if let Some(gate) = &queue.gate {

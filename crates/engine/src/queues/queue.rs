@@ -9,7 +9,7 @@ use bytes::Bytes;
 use super::audience::{Class, View};
 use super::consumers::{AllConsumers, Consumers};
 use super::figures::QueueFigures;
-use super::policy::Gate;
+use super::policy::{Gate, OwnPolicy};
 use super::ready::{ReadyQueue, SortKey};
 use super::rules::QueueRules;
 use super::throttle::{Slots, Throttle, Whose};
@@ -42,6 +42,10 @@ pub struct QueueImage {
     /// Its own rules; `None`: those of the first pattern that matches its name. Rules of its own keep the queue, as a
     /// throttle does.
     pub rules: Option<Box<QueueRules>>,
+    /// Its own policy; `None`: that of the first pattern that matches its name. It keeps the queue, as paused keys do.
+    pub policy: Option<Box<OwnPolicy>>,
+    /// The keys whose jobs it does not hand out, while its policy treats jobs by key.
+    pub paused_keys: BTreeSet<Bytes>,
     /// `cycle` queues: the serial number, which the priorities and lend keys derive from. Starts at 1.
     pub serial: u64,
 }
@@ -61,6 +65,8 @@ impl QueueImage {
             jobs_max_of: None,
             throttle: None,
             rules: None,
+            policy: None,
+            paused_keys: BTreeSet::new(),
             serial: 1,
         }
     }
@@ -113,9 +119,9 @@ impl QueueImage {
         self.rules.as_deref().copied().unwrap_or_default()
     }
 
-    /// Whether it has a throttle or rules, which keep it.
-    pub(crate) const fn is_special(&self) -> bool {
-        self.throttle.is_some() || self.rules.is_some()
+    /// Whether it has settings that keep it.
+    pub(crate) fn is_special(&self) -> bool {
+        self.throttle.is_some() || self.rules.is_some() || self.policy.is_some() || !self.paused_keys.is_empty()
     }
 }
 

@@ -21,10 +21,15 @@ impl Queues {
         rules.copied().filter(|rules| *rules != QueueRules::default())
     }
 
-    /// The policy of a queue with this image, if it does anything.
-    pub(super) fn policy_of(&self, image: &QueueImage) -> Option<&Arc<Policy>> {
-        let of_pattern = self.patterns.find(&image.name).map(|(_, policy)| policy);
-        of_pattern.filter(|policy| ***policy != Policy::default())
+    /// The policy of a queue with this image, with the keys that are paused, if it does anything.
+    pub(super) fn policy_of(&self, image: &QueueImage) -> Option<Arc<Policy>> {
+        let of_pattern = || self.patterns.find(&image.name).map(|(_, policy)| policy);
+        let policy = image.policy.as_deref().map(|own| &own.policy).or_else(of_pattern);
+        let policy = policy.filter(|policy| ***policy != Policy::default())?;
+        if image.paused_keys.is_empty() || !policy.has_keys() {
+            return Some(Arc::clone(policy));
+        }
+        Some(Arc::new(Policy { paused: image.paused_keys.clone(), ..(**policy).clone() }))
     }
 
     /// Replaces what holds for queues without rules of their own. It holds for each of the queues that it returns, which

@@ -168,8 +168,7 @@ impl Queues {
         }
         self.by_name.insert(image.name.clone(), image.id);
         let (id, bridged, rules) = (image.id, self.bridges(&image), self.rules_of(&image));
-        let gate =
-            self.policy_of(&image).map(|policy| Box::new(Gate::new((id, image.kind), Arc::clone(policy), bridged)));
+        let gate = self.policy_of(&image).map(|policy| Box::new(Gate::new((id, image.kind), policy, bridged)));
         if let Some(state) = self.by_id.get_mut(index) {
             let before = state.replace(Queue::new(image, maker, self.births, (bridged, rules)).behind(gate));
             self.births += 1;

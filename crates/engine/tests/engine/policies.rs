@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use windlass_engine::{
-    Backoff, BulkCommand, Calls, Command, Cursor, Event, Hold, Job, JobReader, JobStateKind, KeySource, Mutation,
-    OnExpiry, Patterns, Policy, Protocol, Query, QueueCommand, QueueRules, QueueSettings, Rate, Reply, TakeCommand,
-    Timestamp, Why,
+    Backoff, BulkCommand, Calls, Command, Condition, Cursor, Event, Filter, Hold, Job, JobReader, JobStateKind,
+    KeySource, Limits, Mutation, OnExpiry, Patterns, Policy, PolicyRow, Protocol, Query, QueueCommand, QueueKind,
+    QueueRules, QueueSettings, Rate, Reply, TakeCommand, Timestamp, Why,
 };
 
 use crate::common::*;
@@ -298,4 +298,110 @@ fn the_keys_of_a_queue_are_listed() {
     let [(_, Event::Reply(_, Reply::Keys { policy, rows, next }))] = events.as_slice() else { panic!("{events:?}") };
     assert_eq!((rows.len(), *next), (1, Some(Cursor(2, 0))));
     assert_eq!(policy.as_ref().map(|row| (row.tokens, row.next_start_at)), Some((Some(1), None)));
+}
+
+fn own(queue: &'static str, policy: Option<Policy>) -> Command {
+    Command::Queue(QueueCommand::SetPolicy { queue: queue.into(), policy: policy.map(Box::new), by: "ann".into() })
+}
+
+fn pause_key(key: &'static str, paused: bool) -> Command {
+    Command::Queue(QueueCommand::PauseKey { queue: "q".into(), key: key.into(), paused })
+}
+
+fn row(broker: &mut Broker) -> Option<PolicyRow> {
+    let events = broker.hear(1, Query::Queue { queue: "q".into() });
+    let [(_, Event::Reply(_, Reply::Queues { rows, .. }))] = events.as_slice() else { panic!("{events:?}") };
+    rows.first().and_then(|row| row.policy.as_deref().cloned())
+}
+
+#[test]
+fn a_policy_of_its_own_holds_in_place_of_a_patterns_and_outlasts_a_restart() {
+    let mut broker = keyed(Policy { key_running_max: Some(1), ..Policy::default() });
+    push_all(&mut broker, 1, &["a|", "a|", "b|"]);
+    broker.says(1, own("q", Some(Policy { rate: rate(1, 1_000, 2), ..Policy::default() })), ["1 done"]);
+    broker.at(3_000, []);
+    assert_eq!(taken(&mut broker), ["1", "2"]);
+    let author = row(&mut broker).and_then(|row| row.set);
+    assert_eq!(author, Some(("ann".into(), Timestamp(1_000))));
+    broker.restart(Limits::default());
+    assert_eq!(row(&mut broker).map(|row| row.policy.rate), Some(rate(1, 1_000, 2)));
+    broker.says(1, own("q", None), ["1 done"]);
+    assert_eq!(row(&mut broker), None);
+    // It keeps a queue without jobs, and an empty one holds in place of a pattern's.
+    broker.says(1, set(Policy { rate: rate(1, 9_000, 1), ..Policy::default() }), ["1 done"]);
+    broker.says(1, own("q2", Some(Policy::default())), ["1 done"]);
+    broker.says(1, push("q2"), ["1 new j4"]);
+    broker.says(2, take(["q2"]), ["2 took j4.4294967297"]);
+}
+
+#[test]
+fn a_policy_by_key_is_refused_for_a_cycle_queue() {
+    let mut broker = Broker::new();
+    broker.says(1, create("q", QueueKind::Cycle), ["1 done"]);
+    let keys = Policy { key: Some(KeySource::Prefix(b'|')), fair: true, ..Policy::default() };
+    broker.says(1, own("q", Some(keys)), ["1 refused: queue of the other kind"]);
+    broker.says(1, own("q", Some(Policy { rate: rate(1, 1_000, 2), ..Policy::default() })), ["1 done"]);
+}
+
+#[test]
+fn a_paused_key_starts_nothing_holds_up_no_other_and_stays_paused_after_a_restart() {
+    let mut broker = keyed(Policy { fair: true, ..Policy::default() });
+    push_all(&mut broker, 1, &["a|", "a|", "b|", "x"]);
+    broker.says(1, pause_key("a", true), ["1 done"]);
+    broker.says(1, pause_key("", true), ["1 done"]);
+    assert_eq!(taken(&mut broker), ["3"]);
+    assert_eq!(hold(&mut broker, 1), Some(Hold::Paused { key: "a".into() }));
+    push_all(&mut broker, 5, &["a|", "c|"]);
+    assert_eq!(taken(&mut broker), ["6"]);
+    assert_eq!(row(&mut broker).map(|row| row.keys_paused), Some(2));
+    // A worker that waits gets the job as soon as the key is resumed.
+    broker.says(3, take(["q"]).forever(), []);
+    broker.says(1, pause_key("", false), ["3 took j4.1", "1 done"]);
+    // A queue keeps its paused keys without jobs, and while its policy has none.
+    for (client, job, said) in [(2, 3, "2 finished j3"), (2, 6, "2 finished j6"), (3, 4, "3 finished j4")] {
+        broker.says(client, finish(job), [said]);
+    }
+    broker.says(1, mutate(in_queue("q", JobStateKind::Ready), Mutation::Discard), ["1 mutated 3"]);
+    broker.restart(Limits::default());
+    broker.says(1, pause_key("b", true), ["1 refused: out of place"]);
+    broker.says(1, set(Policy { key: Some(KeySource::Prefix(b'|')), ordered: true, ..Policy::default() }), ["1 done"]);
+    push_all(&mut broker, 7, &["b|", "a|"]);
+    assert_eq!(taken(&mut broker), ["7"]);
+    broker.says(2, take(["q"]).forever(), []);
+    broker.says(1, pause_key("a", false), ["2 took j8.4294967297", "1 done"]);
+    broker.says(
+        1,
+        Command::Queue(QueueCommand::PauseKey { queue: "r".into(), key: "a".into(), paused: true }),
+        ["1 refused: queue unknown"],
+    );
+}
+
+#[test]
+fn a_filter_finds_the_jobs_of_a_key_in_every_state() {
+    let mut broker = keyed(Policy { fair: true, ..Policy::default() });
+    push_all(&mut broker, 1, &["a|", "a|", "b|", "x", "y"]);
+    let of = |key: &'static str, state| Filter {
+        state,
+        conditions: vec![Condition::OfKey(key.into())],
+        ..in_queue("q", JobStateKind::Ready)
+    };
+    broker.says(1, mutate(of("a", Some(JobStateKind::Ready)), Mutation::Kill), ["1 mutated 2"]);
+    broker.says(1, mutate(of("", None), Mutation::Discard), ["1 mutated 2"]);
+    broker.says(1, mutate(of("a", Some(JobStateKind::Dead)), Mutation::Requeue), ["1 mutated 2"]);
+    broker.says(1, mutate(of("z", None), Mutation::Discard), ["1 mutated 0"]);
+    broker.says(1, set(Policy::default()), ["1 done"]);
+    broker.says(1, mutate(of("a", None), Mutation::Discard), ["1 mutated 0"]);
+}
+
+#[test]
+fn waits_for_tokens_and_jobs_without_keys_are_counted() {
+    let policy = Policy { key_running_max: Some(9), rate: rate(1, 1_000, 1), ..Policy::default() };
+    let mut broker = keyed(policy);
+    push_all(&mut broker, 1, &["a|", "x", "y"]);
+    broker.at(2_000, []);
+    assert_eq!(taken(&mut broker), ["1"]);
+    broker.at(3_000, []);
+    assert_eq!(taken(&mut broker), ["2"]);
+    let counted = |row: PolicyRow| (row.rate_waits, row.keyless, row.keys);
+    assert_eq!(row(&mut broker).map(counted), Some((2, 2, 1)));
 }

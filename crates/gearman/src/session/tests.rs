@@ -109,6 +109,7 @@ fn queue(name: &'static str) -> QueueRow {
         workers: 0,
         oldest_ready_at: None,
         waiting: None,
+        policy: None,
     }
 }
 

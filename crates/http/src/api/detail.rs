@@ -138,6 +138,10 @@ fn held(hold: &Hold, queue: &Name, now: Now) -> String {
         Hold::KeyRate { key, until } => {
             format!("the rate of {} in {queue} allows the next start in {:.1} s", key_name(key), in_s(*until))
         }
+        Hold::Paused { key } => {
+            let verb = if key.is_empty() { "are" } else { "is" };
+            format!("{} {verb} paused in {queue}", key_name(key))
+        }
         Hold::Key { key, jobs } => {
             let verb = if *jobs == 1 { "holds" } else { "hold" };
             format!("{jobs} running or to be retried {verb} {} in {queue}", key_name(key))

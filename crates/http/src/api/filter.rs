@@ -29,6 +29,8 @@ pub(crate) struct Conditions {
     kind: Option<String>,
     /// With this coalescing key.
     key: Option<Name>,
+    /// That the policy of their queue treats by this key; an empty one stands for jobs without a key.
+    policy_key: Option<Name>,
     /// With this name (FWP's jid, EventMQ's message id).
     name: Option<Name>,
     /// With this text in the first MiB of the body, whatever the case of letters.
@@ -129,7 +131,7 @@ impl Conditions {
 
     /// The conditions besides those that lead the engine to the jobs, the cheap ones first.
     fn others(self, app: &App) -> Vec<Condition> {
-        let Self { kind, key, name, text, error, error_group, batch, worker, connection, ids, .. } = self;
+        let Self { kind, key, policy_key, name, text, error, error_group, batch, worker, connection, ids, .. } = self;
         let wall = app.now().wall;
         let since = |period: Period| Timestamp(wall.0.saturating_sub(period.as_ms()));
         let calls = |name: String| Condition::Calls { name: name.into(), or_queue: true };
@@ -139,6 +141,7 @@ impl Conditions {
             self.older_than.map(since).map(Condition::ReadyUntil),
             self.newer_than.map(since).map(Condition::ReadyFrom),
             key.map(|key| Condition::Keyed(key.0)),
+            policy_key.map(|key| Condition::OfKey(key.0)),
             batch.map(|batch| Condition::InBatch(batch.0)),
             // Numbers lead the engine directly to the jobs; then it does not look at names.
             name.filter(|_| ids.is_some()).map(|name| Condition::Named(name.0)),

@@ -125,6 +125,7 @@ fn working() -> OpenApiRouter<Arc<App>> {
 fn operating() -> OpenApiRouter<Arc<App>> {
     handlers! {
         queues: pause, resume, throttle, unthrottle, limit, unlimit;
+        policies: set_policy, unset_policy;
         jobs: retry, kill, requeue;
         bulk: retry, kill, requeue;
         schedules: run, pause, resume;

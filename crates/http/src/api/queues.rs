@@ -1,4 +1,4 @@
-//! Queues: list, get, pause, resume, clear, throttle, limit, remove.
+//! Queues: list, get, pause, resume, clear, throttle, limit, remove. The first three changes are of a key, too.
 //!
 //! A pause, a throttle or a limit may come before the first job. The answer is 201 then, so that a mistake in a name
 //! shows.
@@ -12,11 +12,12 @@ use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 use windlass_config::Period;
 use windlass_engine::{
-    BulkCommand, Cursor, Filter, JobStateKind, Mutation, Priority, Query, QueueCommand, QueueKind, QueueRow,
+    BulkCommand, Condition, Cursor, Filter, JobStateKind, Mutation, Priority, Query, QueueCommand, QueueKind, QueueRow,
     QueueRules, Refusal, Reply, Thing, Throttle,
 };
 
 use super::listing::Page;
+use super::policies::pause_key;
 use super::view::of_one;
 use super::views::{Part, Queue};
 use crate::app::{App, Shared};
@@ -61,16 +62,34 @@ of_one! {
     pub(crate) fn get(app, queue: Name) -> Json<Queue> { one(&app, queue.0).await.map(Json) }
 }
 
-/// Hand out no jobs of a queue
+/// Which of its jobs.
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct OfKey {
+    /// Only those that its policy treats by this key; an empty one stands for jobs without a key.
+    key: Option<Name>,
+}
+
+/// Hand out no jobs of a queue, or of one of its keys
 ///
-/// A queue that no client has used yet becomes known to all protocols.
+/// A queue that no client has used yet becomes known to all protocols. A paused key holds up no other.
 #[utoipa::path(post, path = "/api/v1/queues/{queue}/pause", tag = "queues", operation_id = "pause_queue",
+    params(OfKey),
     responses(
         (status = 200, body = Queue), (status = 201, body = Queue, description = "The queue is new"),
-        (status = 400, body = Problem), (status = 429, body = Problem)
+        (status = 400, body = Problem), (status = 404, body = Problem), (status = 409, body = Problem),
+        (status = 429, body = Problem)
     )
 )]
-pub(super) async fn pause(app: Shared, Segments(Name(queue)): Segments<Name>) -> Outcome<Set> {
+pub(super) async fn pause(
+    app: Shared,
+    Segments(Name(queue)): Segments<Name>,
+    Params(OfKey { key }): Params<OfKey>,
+) -> Outcome<Set> {
+    if let Some(key) = key {
+        return Ok((StatusCode::OK, Json(pause_key(&app, queue, key, true).await?)));
+    }
     let before = app.queue(queue.clone()).await?;
     // A pause alone keeps no queue.
     if before.as_ref().is_none_or(is_unused) {
@@ -79,33 +98,50 @@ pub(super) async fn pause(app: Shared, Segments(Name(queue)): Segments<Name>) ->
     set(&app, before.is_none(), QueueCommand::Pause { queue: queue.clone(), paused: true }, queue).await
 }
 
-of_one! {
-    /// Hand out jobs of a queue again
-    post "/api/v1/queues/{queue}/resume" "queues" "resume_queue" 200 Queue, 404;
-    pub(super) fn resume(app, queue: Name) -> Json<Queue> {
-        unset(&app, queue, |queue| QueueCommand::Pause { queue, paused: false }).await.map(Json)
-    }
+/// Hand out jobs of a queue again, or of one of its keys
+#[utoipa::path(post, path = "/api/v1/queues/{queue}/resume", tag = "queues", operation_id = "resume_queue",
+    params(OfKey), responses((status = 200, body = Queue), (status = 404, body = Problem))
+)]
+pub(super) async fn resume(
+    app: Shared,
+    Segments(queue): Segments<Name>,
+    Params(OfKey { key }): Params<OfKey>,
+) -> Outcome<Json<Queue>> {
+    let named = queue.to_string();
+    let resumed = match key {
+        Some(key) => pause_key(&app, queue.0, key, false).await,
+        None => unset(&app, queue, |queue| QueueCommand::Pause { queue, paused: false }).await,
+    };
+    resumed.map(Json).map_err(|problem| problem.about(&named))
+}
 
-    /// Remove all jobs of a queue that wait to be taken
-    ///
-    /// Jobs in other states stay. The jobs are removed a few at a time; jobs that arrive meanwhile may stay.
-    post "/api/v1/queues/{queue}/clear" "queues" "clear_queue" 200 Changed, 404;
-    pub(super) fn clear(app, queue: Name) -> (Extension<Affected>, Json<Changed>) {
-        let row = app.queue(queue.0.clone()).await?.ok_or(Refusal::NotFound(Thing::Queue))?;
-        let at_first = u64::from(row.jobs(JobStateKind::Ready));
-        let filter = Filter { queue: Some(queue.0), state: Some(JobStateKind::Ready), ..Filter::default() };
-        let mut client = app.client();
-        let (mut all, mut after) = (0, Some(Cursor::default()));
-        // Without the first condition this would not end while clients push faster.
-        while let Some(page) = after.take().filter(|_| all < at_first) {
-            let (filter, action) = (filter.clone(), Mutation::Discard);
-            let mutate = BulkCommand::Mutate { filter: filter.into(), action, after: page, limit: u32::MAX };
-            let Reply::Mutated { changed, next } = client.ask(mutate).await? else { return Err(Problem::unexpected()) };
-            all += u64::from(changed);
-            after = next;
-        }
-        Ok((Extension(Affected(all)), Json(Changed { changed: all })))
+/// Remove all jobs of a queue, or of one of its keys, that wait to be taken
+///
+/// Jobs in other states stay. The jobs are removed a few at a time; jobs that arrive meanwhile may stay.
+#[utoipa::path(post, path = "/api/v1/queues/{queue}/clear", tag = "queues", operation_id = "clear_queue",
+    params(OfKey), responses((status = 200, body = Changed), (status = 404, body = Problem))
+)]
+pub(super) async fn clear(
+    app: Shared,
+    Segments(queue): Segments<Name>,
+    Params(OfKey { key }): Params<OfKey>,
+) -> Outcome<(Extension<Affected>, Json<Changed>)> {
+    let unknown = || Problem::from(Refusal::NotFound(Thing::Queue)).about(&queue.to_string());
+    let row = app.queue(queue.0.clone()).await?.ok_or_else(unknown)?;
+    let at_first = u64::from(row.jobs(JobStateKind::Ready));
+    let conditions = key.map(|key| Condition::OfKey(key.0)).into_iter().collect();
+    let filter = Filter { queue: Some(row.name), state: Some(JobStateKind::Ready), conditions, ..Filter::default() };
+    let mut client = app.client();
+    let (mut all, mut after) = (0, Some(Cursor::default()));
+    // Without the first condition this would not end while clients push faster.
+    while let Some(page) = after.take().filter(|_| all < at_first) {
+        let (filter, action) = (filter.clone(), Mutation::Discard);
+        let mutate = BulkCommand::Mutate { filter: filter.into(), action, after: page, limit: u32::MAX };
+        let Reply::Mutated { changed, next } = client.ask(mutate).await? else { return Err(Problem::unexpected()) };
+        all += u64::from(changed);
+        after = next;
     }
+    Ok((Extension(Affected(all)), Json(Changed { changed: all })))
 }
 
 /// How much of a queue may be worked on at once.
@@ -211,10 +247,10 @@ of_one! {
 }
 
 /// A queue after a setting of it has changed; 201 if the queue is new.
-type Set = (StatusCode, Json<Queue>);
+pub(super) type Set = (StatusCode, Json<Queue>);
 
 /// Changes a setting that may come before the first job.
-async fn set(app: &App, is_new: bool, command: QueueCommand, queue: Bytes) -> Outcome<Set> {
+pub(super) async fn set(app: &App, is_new: bool, command: QueueCommand, queue: Bytes) -> Outcome<Set> {
     app.ask(command).await?;
     let status = if is_new { StatusCode::CREATED } else { StatusCode::OK };
     Ok((status, Json(one(app, queue).await?)))
@@ -228,13 +264,14 @@ async fn unset(app: &App, Name(queue): Name, command: impl FnOnce(Bytes) -> Queu
     one(app, queue).await
 }
 
-/// Whether nothing but its throttle or its rules may keep a queue.
+/// Whether nothing but its throttle, its rules or its policy may keep a queue.
 fn is_unused(row: &QueueRow) -> bool {
-    let is_special = row.throttle.is_some() || row.rules != QueueRules::default();
+    let is_set = row.policy.as_deref().is_some_and(|policy| policy.set.is_some() || policy.keys_paused > 0);
+    let is_special = is_set || row.throttle.is_some() || row.rules != QueueRules::default();
     is_special && row.places.iter().all(|jobs| *jobs == 0)
 }
 
-async fn one(app: &App, queue: Bytes) -> Outcome<Queue> {
+pub(super) async fn one(app: &App, queue: Bytes) -> Outcome<Queue> {
     let row = app.queue(queue.clone()).await?.ok_or(Refusal::NotFound(Thing::Queue))?;
     let parts = parts(app, &Query::Queue { queue }).await?;
     Ok(Queue::of(&row, &parts, app, app.now()))

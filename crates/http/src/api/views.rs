@@ -11,6 +11,7 @@ use windlass_engine::{
     BODY_READ_MAX, Calls, Holder, JobState, JobStateKind, JobView, Priority, Protocol, QueueKind, QueueRow, Role,
 };
 
+use super::policies::QueuePolicy;
 use super::view::view;
 use crate::app::{App, Now};
 use crate::name::Name;
@@ -173,6 +174,8 @@ view! {
         oldest_ready_seconds: f64 = Duration::from_millis(waits_ms).as_secs_f64(),
         /// How many of its jobs may be worked on at once.
         throttle: Option<Throttle> = row.throttle.map(|throttle| Throttle::of(throttle, row.slots_held)),
+        /// Which of its jobs may start when; null also at a daemon of a cluster that does not lead.
+        policy: Option<QueuePolicy> = row.policy.as_deref().map(|policy| QueuePolicy::of(policy, now)),
         /// How many jobs it may hold when a job of each priority is pushed, 1 to 9; only the limited ones.
         jobs_max: BTreeMap<u8, u32> = jobs_max.filter_map(|(value, max)| Some((value, max?))).collect(),
         /// The protocol whose jobs have that limit; null if the limit is for all jobs together.

@@ -6,7 +6,9 @@
 use std::collections::{BTreeMap, HashSet};
 
 use bytes::Bytes;
-use windlass_engine::{FiguresRow, Histogram, JobStateKind, Protocol, QueueFigures, QueueRow, Timestamp, Totals};
+use windlass_engine::{
+    FiguresRow, Histogram, JobStateKind, PolicyRow, Protocol, QueueFigures, QueueRow, Timestamp, Totals,
+};
 
 /// The name of all queues beyond the bound together.
 const OTHER: &[u8] = b"_other";
@@ -32,6 +34,8 @@ pub(crate) struct QueueSeries {
     pub(crate) workers: u64,
     pub(crate) slots_held: u64,
     pub(crate) figures: QueueFigures,
+    /// The policy; none of other queues together.
+    pub(crate) policy: Option<Box<PolicyRow>>,
 }
 
 impl Series {
@@ -50,7 +54,9 @@ impl Series {
         self.keep(rows);
         let mut series: BTreeMap<Bytes, QueueSeries> = BTreeMap::new();
         for row in rows {
-            series.entry(self.name(&row.name)).or_default().add_row(row);
+            let it = series.entry(self.name(&row.name)).or_default();
+            it.add_row(row);
+            it.policy = row.policy.clone().filter(|_| self.own.contains(&row.name));
         }
         for row in figures {
             // The queue may have come, or gone, between the two readings.
@@ -165,6 +171,7 @@ mod tests {
             workers: 1,
             oldest_ready_at: Some(Timestamp(u64::from(ready))),
             waiting: None,
+            policy: None,
         }
     }
 

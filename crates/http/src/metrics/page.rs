@@ -12,7 +12,7 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Registry;
 use windlass_daemon::Role;
 use windlass_daemon::figures::Snapshot;
-use windlass_engine::{Histogram, Protocol, Timestamp, Totals};
+use windlass_engine::{Histogram, PolicyRow, Protocol, Timestamp, Totals};
 
 use super::daemon;
 use super::figures::{QueueSeries, count};
@@ -107,6 +107,23 @@ const GAUGES: [(&str, &str, Value); 4] = [
     }),
 ];
 
+/// The figures of policies, of queues with series of their own: name, help, whether it is a counter, and the value if the
+/// policy has it.
+type OfPolicy = fn(&PolicyRow) -> Option<u64>;
+const POLICIES: [(&str, &str, bool, OfPolicy); 5] = [
+    ("queue_rate_tokens", "Jobs that may start now by the queue's rate", false, |it| it.tokens.map(u64::from)),
+    ("queue_rate_waits", "Tokens of the queue's rate that jobs have waited for", true, |it| {
+        it.tokens.map(|_| it.rate_waits)
+    }),
+    ("queue_keys", "Keys of the queue's jobs, in any state", false, |it| of_keys(it, it.keys.into())),
+    ("queue_keys_paused", "Paused keys of the queue", false, |it| of_keys(it, it.keys_paused.into())),
+    ("queue_keyless_jobs", "New jobs in which no key could be read", true, |it| of_keys(it, it.keyless)),
+];
+
+fn of_keys(row: &PolicyRow, value: u64) -> Option<u64> {
+    row.policy.has_keys().then_some(value)
+}
+
 /// The histograms of queues: name, help, and which it is.
 type Durations = fn(&QueueSeries) -> &Histogram;
 const HISTOGRAMS: [(&str, &str, Durations); 2] = [
@@ -121,6 +138,19 @@ impl Collector for Scraped {
             let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
             for (queue, it) in &self.series {
                 family.encode_family(&labels(queue))?.encode_gauge(&value(it, self.wall))?;
+            }
+        }
+        for (name, help, is_counter, value) in POLICIES {
+            let kind = if is_counter { MetricType::Counter } else { MetricType::Gauge };
+            let mut family = encoder.encode_descriptor(name, help, None, kind)?;
+            for (queue, it) in &self.series {
+                let Some(value) = it.policy.as_deref().and_then(value) else { continue };
+                let (labels, none) = (labels(queue), None);
+                let mut series = family.encode_family(&labels)?;
+                match is_counter {
+                    true => series.encode_counter::<NoLabelSet, u64, u64>(&value, none)?,
+                    false => series.encode_gauge(&count(value))?,
+                }
             }
         }
         for (name, help, value) in COUNTERS {

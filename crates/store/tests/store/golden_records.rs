@@ -1,14 +1,15 @@
 //! The records of the golden files.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use windlass_engine::{
     Attempt, AttemptEnd, AttemptError, Backoff, Batch, BatchProgress, Clash, Clock, Coalesce, Coalesced, Codec, Cron,
-    Cycle, DayBegin, EngineMeta, Expiry, Extra, Failure, Holder, Job, JobId, JobState, KeyUntil, LastRun, Lease,
-    Member, NewJob, OnExpiry, Payload, Priority, Progress, Protocol, Protocols, QueueId, QueueImage, QueueKind,
-    QueueRules, Recurrence, Retry, Role, RunEnd, Schedule, Stage, Throttle, Timestamp, Token, Totals, Track, Unique,
-    Zone,
+    Cycle, DayBegin, EngineMeta, Expiry, Extra, Failure, Holder, Job, JobId, JobState, KeySource, KeyUntil, LastRun,
+    Lease, Member, NewJob, OnExpiry, OwnPolicy, Payload, Policy, Priority, Progress, Protocol, Protocols, QueueId,
+    QueueImage, QueueKind, QueueRules, Rate, Recurrence, Retry, Role, RunEnd, Schedule, Stage, Throttle, Timestamp,
+    Token, Totals, Track, Unique, Zone,
 };
 use windlass_store::{BatchMoved, MetaRecord, Moved, NextRun, Record};
 
@@ -93,6 +94,8 @@ pub(crate) fn golden() -> Vec<(&'static str, Record)> {
         jobs_max_of: None,
         throttle: None,
         rules: None,
+        policy: None,
+        paused_keys: BTreeSet::new(),
         serial: 1,
     };
     let throttle = |ms| Throttle { leased_max: Some(u32::MAX), per_worker_max: Some(300), timeout_ms: Some(ms) };
@@ -102,6 +105,19 @@ pub(crate) fn golden() -> Vec<(&'static str, Record)> {
     let json = QueueRules { codec: Codec::Json, ..QueueRules::default() };
     let coalesce = Coalesce { by_key: true, latest: true, quiet_ms: 300, at_most_ms: Some(9_000), once_more: false };
     let coalescing = QueueRules { coalesce: Some(coalesce), ..QueueRules::default() };
+    let rate = |jobs| Some(Rate { jobs, per_ms: 60_000, burst: 20 });
+    let policy = Policy {
+        rate: rate(100),
+        key: Some(KeySource::Unique(Some(b':'))),
+        key_running_max: Some(2),
+        key_rate: rate(u32::MAX),
+        key_waiting_max: Some(300),
+        fair: true,
+        weights: [("gold".into(), 5)].into(),
+        ordered: true,
+        ..Policy::default()
+    };
+    let own = OwnPolicy { policy: Arc::new(policy), by: "ann".into(), at };
     let cron = Cron {
         seconds: 1,
         minutes: 1 << 59,
@@ -303,11 +319,16 @@ pub(crate) fn golden() -> Vec<(&'static str, Record)> {
                 ..queue.clone()
             }),
         ),
+        ("queue_set_policy", Record::QueueSet(QueueImage { policy: Some(Box::new(own.clone())), ..queue.clone() })),
+        (
+            "queue_set_paused_keys",
+            Record::QueueSet(QueueImage { paused_keys: ["".into(), "acme".into()].into(), ..queue.clone() }),
+        ),
         ("queue_set_ruled_again", Record::QueueSet(QueueImage { rules: Some(Box::new(rules)), ..queue.clone() })),
         ("queue_set_coalescing", Record::QueueSet(QueueImage { rules: Some(Box::new(coalescing)), ..queue.clone() })),
         (
             "queue_set_ruled_in_part",
-            Record::QueueSet(QueueImage { rules: Some(Box::new(json)), throttle: Some(throttle(1)), ..queue }),
+            Record::QueueSet(QueueImage { rules: Some(Box::new(json)), throttle: Some(throttle(1)), ..queue.clone() }),
         ),
         ("schedule_plain", Record::Schedule(Box::new(plain_schedule.clone()))),
         ("schedule_full", Record::Schedule(Box::new(full_schedule.clone()))),

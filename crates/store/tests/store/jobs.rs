@@ -1,5 +1,6 @@
 //! Jobs, queues and schedules of every shape, for tests.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -7,9 +8,10 @@ use proptest::option;
 use proptest::prelude::*;
 use windlass_engine::{
     Attempt, AttemptEnd, AttemptError, Attempts, Backoff, Batch, BatchProgress, Clash, Coalesce, Coalesced, Codec,
-    Cron, Cycle, Expiry, Extra, Failure, Holder, Job, JobId, JobState, KeyUntil, LastRun, Lease, Member, NewJob,
-    OnExpiry, Payload, Priority, Progress, Protocol, Protocols, QueueId, QueueImage, QueueKind, QueueRules, Recurrence,
-    Retry, Role, RunEnd, Schedule, Stage, Throttle, Timestamp, Token, Track, Unfit, Unique, Zone,
+    Cron, Cycle, Expiry, Extra, Failure, Holder, Job, JobId, JobState, KeySource, KeyUntil, LastRun, Lease, Member,
+    NewJob, OnExpiry, OwnPolicy, Payload, Policy, Priority, Progress, Protocol, Protocols, QueueId, QueueImage,
+    QueueKind, QueueRules, Rate, Recurrence, Retry, Role, RunEnd, Schedule, Stage, Throttle, Timestamp, Token, Track,
+    Unfit, Unique, Zone,
 };
 
 /// The plainest job.
@@ -229,15 +231,62 @@ pub(crate) fn any_queue() -> impl Strategy<Value = QueueImage> {
     );
     // Default rules are stored as `None`.
     let rules = rules.prop_map(|rules| Some(rules).filter(|rules| *rules != QueueRules::default()).map(Box::new));
-    let bounds = (option::of(throttle), prop_oneof![Just(None), rules]);
+    let bounds = (option::of(throttle), prop_oneof![Just(None), rules], option::of(any_policy()), any_keys());
     let protocols = || prop_oneof![Just(Protocols::ALL), any::<u8>().prop_map(Protocols::from_bits)];
     let pause = (protocols(), option::of(any_time()));
     let limits = (limits, option::of(any::<u8>().prop_map(Protocol)));
     (any::<u32>(), any_bytes(), any::<bool>(), protocols(), pause, limits, bounds, 0..1u64 << 63).prop_map(
-        |(id, name, cycle, known, (paused, at), (jobs_max, jobs_max_of), (throttle, rules), serial)| {
+        |(
+            id,
+            name,
+            cycle,
+            known,
+            (paused, at),
+            (jobs_max, jobs_max_of),
+            (throttle, rules, policy, paused_keys),
+            serial,
+        )| {
             let kind = if cycle { QueueKind::Cycle } else { QueueKind::Work };
             let (id, paused_at) = (QueueId(id), at.filter(|_| !paused.is_empty()));
-            QueueImage { id, name, kind, known, paused, paused_at, jobs_max, jobs_max_of, throttle, rules, serial }
+            let policy = policy.map(Box::new);
+            QueueImage {
+                id,
+                name,
+                kind,
+                known,
+                paused,
+                paused_at,
+                jobs_max,
+                jobs_max_of,
+                throttle,
+                rules,
+                policy,
+                paused_keys,
+                serial,
+            }
+        },
+    )
+}
+
+fn any_keys() -> impl Strategy<Value = BTreeSet<Bytes>> {
+    prop_oneof![Just(BTreeSet::new()), prop::collection::btree_set(any_bytes(), 0..3)]
+}
+
+fn any_policy() -> impl Strategy<Value = OwnPolicy> {
+    let rate = || option::of(any::<[u32; 3]>().prop_map(|[jobs, per_ms, burst]| Rate { jobs, per_ms, burst }));
+    let key = prop_oneof![
+        "[a-z/0-9]{0,9}".prop_map(|at| KeySource::Args(at.into())),
+        "[a-z/0-9]{0,9}".prop_map(|at| KeySource::Custom(at.into())),
+        any::<Option<u8>>().prop_map(KeySource::Unique),
+        any::<u8>().prop_map(KeySource::Prefix),
+        "[A-Za-z-]{0,9}".prop_map(|name| KeySource::Header(name.into())),
+    ];
+    let limits = (any::<Option<u32>>(), any::<Option<u32>>());
+    let weights = prop::collection::btree_map(any_bytes(), any::<u32>(), 0..3);
+    (rate(), option::of(key), limits, rate(), any::<[bool; 2]>(), weights, any_bytes(), any_time()).prop_map(
+        |(rate, key, (key_running_max, key_waiting_max), key_rate, [fair, ordered], weights, by, at)| {
+            let limits = Policy { rate, key_running_max, key_rate, key_waiting_max, ..Policy::default() };
+            OwnPolicy { policy: Arc::new(Policy { key, fair, weights, ordered, ..limits }), by, at }
         },
     )
 }

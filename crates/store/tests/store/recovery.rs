@@ -153,6 +153,8 @@ fn queue(id: u32, name: &'static str, kind: QueueKind) -> Record {
         jobs_max_of,
         throttle,
         rules,
+        policy: None,
+        paused_keys: std::collections::BTreeSet::new(),
         serial: 1,
     })
 }

@@ -67,7 +67,7 @@ fn a_value_that_the_engine_never_writes_is_refused_by_its_field() {
     let rank = |zigzag: &[u8]| put(0, &[&[0][..], zigzag, &[1, 0, 0]].concat(), &RETRY, &[]);
     let zoned = |months: u64| [&[2, 0, 1, 1, 1, 1], &number(months)[..], &[1, 0]].concat();
     let two = |first: u8, second: u8| [&[2, first], &[0; 13][..], &[second], &[0; 13]].concat();
-    let table: [(&str, Vec<u8>); 51] = [
+    let table: [(&str, Vec<u8>); 52] = [
         ("a job's number", [&[3][..], &TOO_MUCH].concat()),
         ("a job's bits", with(1 << 12, &[])),
         ("a job's bits", with(1 << 22, &[])),
@@ -106,7 +106,8 @@ fn a_value_that_the_engine_never_writes_is_refused_by_its_field() {
         ("jobs of a batch that ran", progress(0, &[], [1, 2, 0])),
         ("jobs of a batch that succeeded", progress(0, &[], [2, 1, 2])),
         ("a queue's kind", queue(2, 0, &[0], &[])),
-        ("a queue's flags", queue(0, 64, &[0], &[])),
+        ("a queue's flags", queue(0, 128, &[1, 0], &[])),
+        ("a policy's flags", queue(0, 64, &[0], &[&[0][..], &number(1 << 9)].concat())),
         ("a queue's limit", queue(0, 0, &number(1 << 33), &[])),
         ("a throttle's flags", queue(0, 4, &[0], &[8])),
         ("a queue's codec", queue(0, 8, &[0], &[3, 0])),

@@ -3,6 +3,7 @@
 //! - rate: no window has more starts than its length allows, and a burst; the first begins with nothing saved up;
 //! - overlap: no key has more jobs running than it may;
 //! - order: no job of an ordered key starts before an earlier one is over;
+//! - pauses: no job of a paused key starts, also after a restart;
 //! - turns: while a key could start a job, no other key of its weight starts two;
 //! - no starvation: a client never waits beside a job that may start, and at the end every job has run.
 //!
@@ -43,6 +44,8 @@ struct Life {
     waiting: BTreeSet<u64>,
     /// A job is left to a sleeper that was woken, until it comes or this time.
     left_until: u64,
+    /// Paused keys.
+    paused: BTreeSet<usize>,
     tally: Tally,
 }
 
@@ -71,6 +74,7 @@ impl Life {
             fair: rng.chance(60),
             weights: BTreeMap::new(),
             ordered: rng.chance(40),
+            ..Policy::default()
         };
         let engine = Engine::new(Limits { wake_ms: WAKE_MS, ..Limits::default() }, seed);
         let mut life = Self {
@@ -85,6 +89,7 @@ impl Life {
             passed: [[0; KEYS.len()]; KEYS.len()],
             waiting: BTreeSet::new(),
             left_until: 0,
+            paused: BTreeSet::new(),
             tally: Tally::default(),
         };
         life.begin();
@@ -163,6 +168,7 @@ impl Life {
     fn started(&mut self, job: JobId, key: usize) {
         self.tally.note("Policy::Started");
         self.starts.push((self.now, key));
+        assert!(!self.paused.contains(&key), "{:?} is paused", KEYS[key]);
         if let Some(rate) = self.policy.rate {
             self.within(rate, |_| true);
         }
@@ -211,7 +217,8 @@ impl Life {
         }
         let most = if self.policy.ordered { 1 } else { self.policy.key_running_max.unwrap_or(u32::MAX) };
         assert!(running.iter().all(|many| *many <= most), "{running:?} run");
-        let is_free = |key: usize| ready[key] > 0 && running[key] < most && !(self.policy.ordered && retrying[key] > 0);
+        let is_held = |key: usize| self.paused.contains(&key) || (self.policy.ordered && retrying[key] > 0);
+        let is_free = |key: usize| ready[key] > 0 && running[key] < most && !is_held(key);
         let limited = self.policy.rate.is_some() || self.policy.key_rate.is_some();
         let may_start = (0..KEYS.len()).any(is_free);
         let waits = self.waiting.iter().any(|client| client % 2 == 1);
@@ -256,6 +263,10 @@ impl Life {
                 self.ask(client, ClientCommand::Serve(serve));
             }
             _ if self.rng.chance(10) => self.restart(),
+            _ if self.policy.has_keys() => {
+                let key = self.rng.one_of([0, 1, 2, 3]);
+                self.pause(key, !self.paused.contains(&key));
+            }
             _ => {}
         }
     }
@@ -300,6 +311,12 @@ impl Life {
         }
     }
 
+    fn pause(&mut self, key: usize, paused: bool) {
+        self.tally.note("Policy::Paused");
+        let _ = if paused { self.paused.insert(key) } else { self.paused.remove(&key) };
+        self.ask(PRODUCER, QueueCommand::PauseKey { queue: QUEUE.into(), key: KEYS[key].into(), paused });
+    }
+
     fn end_one(&mut self) {
         let running: Vec<JobId> = self.running.iter().copied().collect();
         let Some(id) = self.rng.pick(&running).copied() else { return };
@@ -328,6 +345,7 @@ impl Life {
 
     /// Every job runs, if workers come for it and time passes.
     fn drain(&mut self) {
+        self.paused.clone().into_iter().for_each(|key| self.pause(key, false));
         for _ in 0..20_000 {
             if self.engine.jobs().all(|job| matches!(job.state.kind(), JobStateKind::Dead | JobStateKind::Done)) {
                 return;
@@ -374,7 +392,7 @@ fn every_policy_keeps_its_laws() {
     }
     let seeds = number("WINDLASS_SIM_SEEDS").unwrap_or(300);
     let tally = live_all(seeds, live);
-    for what in ["Policy::Started", "Policy::Woken", "Policy::Restarted"] {
+    for what in ["Policy::Started", "Policy::Woken", "Policy::Restarted", "Policy::Paused"] {
         assert!(tally.counts.get(what).is_some_and(|many| *many > seeds), "{what}: {:?}", tally.counts.get(what));
     }
 }

@@ -25,13 +25,16 @@ pub(in crate::queues) struct Gate {
     keys: Option<Keys>,
     bridged: bool,
     timer_at: Timestamp,
+    rate_waits: u64,
+    keyless: u64,
 }
 
 impl Gate {
     /// Entries of `cycle` queues have no keys.
     pub(in crate::queues) fn new((queue, kind): (QueueId, QueueKind), policy: Arc<Policy>, bridged: bool) -> Self {
         let keys = (policy.has_keys() && kind == QueueKind::Work).then(Keys::new);
-        Self { queue, policy, began: None, bucket: None, keys, bridged, timer_at: Timestamp::NEVER }
+        let timer_at = Timestamp::NEVER;
+        Self { queue, policy, began: None, bucket: None, keys, bridged, timer_at, rate_waits: 0, keyless: 0 }
     }
 
     /// Has another policy from now on. Returns whether it forgets the keys of its jobs. All jobs must enter again.
@@ -43,7 +46,7 @@ impl Gate {
         let is_keyed = policy.has_keys() && kind == QueueKind::Work;
         let keeps = is_keyed && policy.key == self.policy.key && self.keys.is_some();
         if !keeps {
-            self.keys = is_keyed.then(Keys::new);
+            (self.keys, self.keyless) = (is_keyed.then(Keys::new), 0);
         }
         if policy.rate != self.policy.rate {
             self.bucket = None;
@@ -51,6 +54,17 @@ impl Gate {
         (self.policy, self.bridged, self.began) = (Arc::clone(policy), bridged, None);
         self.begin(now);
         !keeps
+    }
+
+    /// Pauses and resumes keys, if another policy changes nothing else.
+    pub(in crate::queues) fn pause(&mut self, policy: &Arc<Policy>) -> bool {
+        let is_all = Policy { paused: self.policy.paused.clone(), ..(**policy).clone() } == *self.policy;
+        if is_all {
+            let before = std::mem::replace(&mut self.policy, Arc::clone(policy));
+            let changed = before.paused.symmetric_difference(&policy.paused);
+            self.keys.iter_mut().for_each(|keys| changed.clone().for_each(|key| keys.renew(key, policy)));
+        }
+        is_all
     }
 
     pub(in crate::queues) const fn policy(&self) -> &Arc<Policy> {
@@ -83,6 +97,11 @@ impl Gate {
     pub(in crate::queues) fn add(&mut self, key: &[u8], now: Timestamp) -> KeyNumber {
         let began = self.begin(now);
         self.keys.as_mut().map_or(NO_KEY, |keys| keys.add(key, &self.policy, (began, now)))
+    }
+
+    /// In a new job no key could be read.
+    pub(in crate::queues) const fn note_keyless(&mut self) {
+        self.keyless += 1;
     }
 
     /// A job of a key is gone.
@@ -147,10 +166,12 @@ impl Gate {
         }
     }
 
-    /// The timer has fired.
-    pub(in crate::queues) fn come_due(&mut self, now: Timestamp, timers: &mut Timers) {
+    /// The timer has fired, while jobs were ready, or none.
+    pub(in crate::queues) fn come_due(&mut self, has_ready: bool, now: Timestamp, timers: &mut Timers) {
         self.timer_at = Timestamp::NEVER;
+        let was_out = self.free() == 0;
         self.refill(now);
+        self.rate_waits += u64::from(was_out && self.free() > 0 && has_ready);
         if let Some(keys) = &mut self.keys {
             keys.come_due(now, &self.policy);
         }
@@ -182,6 +203,9 @@ impl Gate {
     /// What holds a ready job of this key back.
     pub(in crate::queues) fn hold(&self, number: KeyNumber) -> Option<Hold> {
         let key = self.keys.as_ref().and_then(|keys| keys.at(number));
+        if let Some(key) = key.map(|key| key.text()).filter(|key| self.policy.paused.contains(key)) {
+            return Some(Hold::Paused { key });
+        }
         if let Some(key) = key.filter(|key| key.held >= self.policy.held_max()) {
             return Some(Hold::Key { key: key.text(), jobs: key.held });
         }
@@ -206,13 +230,25 @@ impl Gate {
     pub(in crate::queues) fn row(&self) -> PolicyRow {
         let next = self.bucket.as_ref().filter(|bucket| bucket.tokens() == 0).map(Bucket::next_at);
         let tokens = self.policy.rate.map(|_| self.free());
-        PolicyRow { policy: (*self.policy).clone(), tokens, next_start_at: next }
+        PolicyRow {
+            policy: (*self.policy).clone(),
+            tokens,
+            next_start_at: next,
+            rate_waits: self.rate_waits,
+            keys: self.keys.as_ref().map_or(0, |keys| u32::try_from(keys.len()).unwrap_or(u32::MAX)),
+            keys_paused: u32::try_from(self.policy.paused.len()).unwrap_or(u32::MAX),
+            keyless: self.keyless,
+            set: None,
+        }
     }
 
     /// Keys with jobs that wait or run, from a number on.
     pub(in crate::queues) fn keys_from(&self, number: KeyNumber) -> impl Iterator<Item = (KeyNumber, KeyRow)> {
         let keys = self.keys.as_ref().into_iter().flat_map(move |keys| keys.from(number));
-        keys.map(|(number, key)| (number, KeyRow { key: key.text(), waiting: key.waiting, running: key.held }))
+        keys.map(|(number, key)| {
+            let (text, waiting, running) = (key.text(), key.waiting, key.held);
+            (number, KeyRow { paused: self.policy.paused.contains(&text), key: text, waiting, running })
+        })
     }
 
     /// Asserts that it agrees with the jobs of its queue, given each with the number of its key.

@@ -118,7 +118,10 @@ impl Key {
     }
 
     fn may_start(&self, policy: &Policy) -> bool {
-        !self.is_starting && self.held < policy.held_max() && self.bucket.as_ref().is_none_or(|it| it.tokens() > 0)
+        !self.is_starting
+            && self.held < policy.held_max()
+            && self.bucket.as_ref().is_none_or(|it| it.tokens() > 0)
+            && !policy.paused.contains(&*self.text)
     }
 
     /// Its first jobs, if it may start one. In order means in order for each worker, so only the very first counts.
@@ -213,6 +216,18 @@ impl Keys {
         }
         let is_called = |number: &KeyNumber| self.at(*number).is_some_and(|key| *key.text == *text);
         self.numbers.find(self.hasher.hash_one(text), is_called).copied()
+    }
+
+    /// Keys that are known, besides the empty one.
+    pub(super) fn len(&self) -> usize {
+        self.numbers.len()
+    }
+
+    /// Whether a key is paused has changed.
+    pub(super) fn renew(&mut self, text: &[u8], policy: &Policy) {
+        if let Some(number) = self.number_of(text) {
+            self.change(number, policy, |_| {});
+        }
     }
 
     /// Keys with jobs, from a number on.

@@ -13,7 +13,8 @@ mod gate;
 mod keys;
 mod source;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
@@ -21,7 +22,7 @@ use serde::{Deserialize, Serialize};
 use crate::ids::Timestamp;
 pub(super) use gate::Gate;
 pub(super) use keys::{KeyNumber, NO_KEY};
-pub(crate) use source::Facts;
+pub(crate) use source::{Facts, KEY_BYTES_MAX};
 
 /// How far a start moves a key of weight 1 on.
 const STEP: u64 = 1 << 20;
@@ -46,6 +47,20 @@ pub struct Policy {
     /// Jobs of a key start one after the other in the order of their ranks, whatever their priorities. A job that waits
     /// for a retry holds its key back.
     pub ordered: bool,
+    /// Keys that start nothing. What sets a policy leaves them out: [`crate::QueueImage::paused_keys`] has them.
+    #[serde(skip)]
+    pub paused: BTreeSet<Bytes>,
+}
+
+/// A policy that an operator has set for one queue.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OwnPolicy {
+    /// The policy.
+    pub policy: Arc<Policy>,
+    /// The operator's name; empty if it is unknown.
+    pub by: Bytes,
+    /// When (wall clock).
+    pub at: Timestamp,
 }
 
 /// Starts per time: a token bucket, which is empty at first.
@@ -96,6 +111,11 @@ pub enum Hold {
         /// How many there are.
         jobs: u32,
     },
+    /// Its key is paused.
+    Paused {
+        /// The key; empty for jobs that have none.
+        key: Bytes,
+    },
 }
 
 /// The policy of a queue.
@@ -107,6 +127,16 @@ pub struct PolicyRow {
     pub tokens: Option<u32>,
     /// When the next job may start, if the rate allows none now (engine's time).
     pub next_start_at: Option<Timestamp>,
+    /// Times at which a token of the queue's rate came while jobs waited for it.
+    pub rate_waits: u64,
+    /// Known keys: those of its jobs, in any state, and those that lack tokens.
+    pub keys: u32,
+    /// Keys that are paused.
+    pub keys_paused: u32,
+    /// New jobs in which no key could be read, since the policy began to read keys.
+    pub keyless: u64,
+    /// The operator who has set it, and when (wall clock); `None`: it is configured.
+    pub set: Option<(Bytes, Timestamp)>,
 }
 
 /// A key of a queue.
@@ -118,6 +148,8 @@ pub struct KeyRow {
     pub waiting: u32,
     /// Its jobs that are leased; in order, those that retry hold the key, too, and count.
     pub running: u32,
+    /// Whether it starts nothing.
+    pub paused: bool,
 }
 
 impl Policy {
@@ -142,6 +174,6 @@ impl Policy {
 
     /// Whether one key may have fewer jobs started than wait.
     fn limits_keys(&self) -> bool {
-        self.held_max() < u32::MAX || self.key_rate.is_some()
+        self.held_max() < u32::MAX || self.key_rate.is_some() || !self.paused.is_empty()
     }
 }

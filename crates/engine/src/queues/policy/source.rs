@@ -5,7 +5,7 @@ use crate::condition::{BODY_READ_MAX, JobReader};
 use crate::ids::Protocol;
 
 /// A longer key counts as none.
-const KEY_BYTES_MAX: usize = 256;
+pub(crate) const KEY_BYTES_MAX: usize = 256;
 
 /// Where a key may stand in a job.
 #[derive(Clone, Copy)]

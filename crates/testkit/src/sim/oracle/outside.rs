@@ -184,6 +184,7 @@ impl Oracle {
             workers: self.workers_of(queue.number, scope) + self.taking_from(queue.number, scope),
             oldest_ready_at: line.first().and_then(|id| Some(self.job(*id)?.job.ready_at)),
             waiting: None,
+            policy: None,
         }
     }
 

@@ -1,0 +1,125 @@
+//! Policies that operators set while the daemon serves, and keys that they pause, by the API and by commands.
+
+use std::process::Command;
+
+use serde_json::{Value, json};
+use windlass_testkit::daemon::Daemon;
+
+use crate::common::http::{Answer, Http};
+use crate::common::{Peer, daemon, wait_until};
+
+fn http(daemon: &Daemon) -> Http {
+    Http(daemon.address("http"))
+}
+
+fn row(daemon: &Daemon, queue: &str) -> Value {
+    http(daemon).get(&format!("/api/v1/queues/{queue}")).json()
+}
+
+fn put(daemon: &Daemon, queue: &str, policy: &Value) -> Answer {
+    let (path, body) = (format!("/api/v1/queues/{queue}/policy"), policy.to_string());
+    http(daemon).request("PUT", &path, &[], body.as_bytes())
+}
+
+/// The bodies that a Gearman worker gets until there is no job for it. Then it is gone, and its jobs are back.
+fn grabbed(daemon: &Daemon, queue: &str) -> Vec<String> {
+    let mut peer = Peer::connect(daemon.address("gearman")).unwrap();
+    peer.can_do(queue).unwrap();
+    let next = || Some(String::from_utf8_lossy(&peer.grab().unwrap()?.workload).into_owned());
+    let all = std::iter::from_fn(next).collect();
+    drop(peer);
+    wait_until("its jobs are back", || row(daemon, queue)["states"]["leased"] == 0);
+    all
+}
+
+fn submit(daemon: &Daemon, queue: &str, bodies: &[&'static str]) {
+    let mut peer = Peer::connect(daemon.address("gearman")).unwrap();
+    bodies.iter().for_each(|body| drop(peer.submit(queue, "", *body).unwrap()));
+}
+
+#[test]
+fn a_policy_set_while_jobs_wait_holds_over_a_restart_until_a_reload() {
+    let dir = tempfile::tempdir().unwrap();
+    let configured = "[queues.\"mail*\"]\nkey = { prefix = '|' }\nper_key = { running = 2 }\n";
+    let mut daemon = daemon(dir.path()).set(configured).start();
+    submit(&daemon, "mail", &["a|1", "a|2", "b|3"]);
+    let by_header = json!({"key": {"header": "Tenant"}, "ordered": true});
+    for (policy, reason) in [
+        (json!({"ordered": true}), "key must be given"),
+        (json!({"codec": "json"}), "no other rules"),
+        (json!({"rate": {"jobs": 0, "per": "1s"}}), "more than 0"),
+        (json!({"key": {"header": "x".repeat(65 << 10)}, "fair": true}), "at most 65536 bytes"),
+    ] {
+        let answer = put(&daemon, "mail", &policy);
+        assert!(answer.status == 400 && answer.text().contains(reason), "{policy}: {}", answer.text());
+    }
+    // Another place for the key: all three jobs have none, and share the empty one.
+    let set = put(&daemon, "mail", &by_header);
+    assert_eq!((set.status, &set.json()["policy"]["ordered"]), (200, &json!(true)));
+    assert!(row(&daemon, "mail")["policy"]["in_words"].as_str().unwrap().contains("set by "));
+    assert_eq!(grabbed(&daemon, "mail"), ["a|1"]);
+    assert_eq!(put(&daemon, "new", &json!({"rate": {"jobs": 1, "per": "1h"}})).status, 201);
+    daemon.kill();
+    daemon.restart();
+    assert_eq!(grabbed(&daemon, "mail"), ["a|1"]);
+    assert_eq!(row(&daemon, "new")["policy"]["rate"], "1 per 3600000 ms, burst 1");
+    assert_eq!(http(&daemon).post("/api/v1/reload", "").status, 200);
+    assert_eq!(row(&daemon, "mail")["policy"]["set_by"], Value::Null);
+    assert_eq!(http(&daemon).get("/api/v1/queues/new").status, 404, "only the policy kept it");
+    submit(&daemon, "mail", &["c|4", "c|5"]);
+    let got = grabbed(&daemon, "mail");
+    assert!(got.ends_with(&["c|4".to_owned(), "c|5".to_owned()]), "two of a key at once: {got:?}");
+    // An empty one holds in place of what is configured.
+    assert_eq!(put(&daemon, "mail", &json!({})).json()["policy"], Value::Null);
+    assert_eq!(http(&daemon).delete("/api/v1/queues/mail/policy").json()["policy"]["running_max"], 2);
+    assert_eq!(http(&daemon).delete("/api/v1/queues/none/policy").status, 404);
+}
+
+#[test]
+fn a_key_is_paused_over_a_restart_resumed_cleared_and_retried() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut daemon = daemon(dir.path()).set("[queues.q]\nkey = { prefix = '|' }\nfair = true\n").start();
+    submit(&daemon, "q", &["a|1", "a|2", "b|3", "x"]);
+    let post = |daemon: &Daemon, path: &str| http(daemon).post(&format!("/api/v1/{path}"), "");
+    assert_eq!(post(&daemon, "queues/q/pause?key=a").json()["policy"]["keys_paused"], 1);
+    assert_eq!(post(&daemon, "queues/other/pause?key=a").status, 409, "it has no keys");
+    daemon.kill();
+    daemon.restart();
+    assert_eq!(http(&daemon).post("/api/v1/reload", "").status, 200);
+    let keys = http(&daemon).get("/api/v1/queues/q/keys").json();
+    assert_eq!(keys["keys"][0], json!({"key": "a", "waiting": 2, "running": 0, "paused": true, "weight": 1}));
+    assert_eq!(http(&daemon).get("/api/v1/jobs/1").json()["why"]["text"], "the key a is paused in q");
+    assert_eq!(http(&daemon).get("/api/v1/jobs?queue=q&policy_key=a").json()["jobs"].as_array().unwrap().len(), 2);
+    let mut got = grabbed(&daemon, "q");
+    got.sort();
+    assert_eq!(got, ["b|3", "x"]);
+    assert_eq!(post(&daemon, "queues/q/clear?key=").json()["changed"], 1);
+    assert_eq!(post(&daemon, "jobs/kill?queue=q&policy_key=a&limit=1").json()["changed"], 1);
+    assert_eq!(post(&daemon, "jobs/retry?queue=q&policy_key=b&state=dead").json()["changed"], 0);
+    assert_eq!(post(&daemon, "jobs/retry?queue=q&policy_key=a&state=dead").json()["changed"], 1);
+    assert_eq!(post(&daemon, "queues/q/resume?key=a").json()["policy"]["keys_paused"], 0);
+    let mut got = grabbed(&daemon, "q");
+    got.sort();
+    assert_eq!(got, ["a|1", "a|2", "b|3"]);
+}
+
+#[test]
+fn commands_set_a_policy_and_pause_a_key() {
+    let dir = tempfile::tempdir().unwrap();
+    let daemon = daemon(dir.path()).start();
+    let operate = |arguments: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_windlass"));
+        let output = command.args(arguments).arg("--data-dir").arg(dir.path().join("data")).output().unwrap();
+        (output.status.success(), String::from_utf8_lossy(&output.stdout).into_owned())
+    };
+    let (is_set, row) = operate(&["policy", "mail", r#"{"key": {"prefix": "|"}, "fair": true}"#]);
+    assert!(is_set && row.contains("policy: keys take turns"), "{row}");
+    submit(&daemon, "mail", &["a|1", "b|2"]);
+    assert!(operate(&["pause", "mail", "--key", "a"]).0);
+    let (_, keys) = operate(&["keys", "mail"]);
+    assert!(keys.contains("\"a\": 1 waiting, 0 running, paused"), "{keys}");
+    assert_eq!(operate(&["clear", "mail", "--key", "b", "--yes"]).1, "1 job removed\n");
+    assert!(operate(&["resume", "mail", "--key", "a"]).0);
+    assert!(operate(&["policy", "mail", "--off"]).0);
+    assert!(!operate(&["pause", "mail", "--key", "a"]).0, "no jobs by key");
+}
