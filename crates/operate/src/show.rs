@@ -220,7 +220,7 @@ pub(super) fn reloaded(changes: &Value) -> String {
 
 /// The policy of a queue, and a line for each of its first keys.
 pub(super) fn keys(policy: &Value) -> String {
-    let mut lines = vec![("policy", text(at(policy, "/in_words"))), ("with jobs", many(at(policy, "/count"), "key"))];
+    let mut lines = vec![("policy", text(at(policy, "/in_words"))), ("keys", text(at(policy, "/count")))];
     let key = |row: &Value| {
         let (waiting, running) = (text(at(row, "/waiting")), text(at(row, "/running")));
         let paused = if *at(row, "/paused") == true { ", paused" } else { "" };

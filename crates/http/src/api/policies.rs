@@ -2,7 +2,6 @@
 
 use axum::{Extension, Json};
 use bytes::Bytes;
-use windlass_config::counted;
 use windlass_daemon::config::policy_of_json;
 use windlass_engine::{BulkCommand, Cursor, KeyRow, Policy, PolicyRow, Query, QueueCommand, Refusal, Reply, Thing};
 
@@ -129,7 +128,7 @@ fn in_words(row: &PolicyRow, now: Now) -> String {
         key_waiting_max.map(|max| format!("{max} of a key wait at most")),
         fair.then(|| "keys take turns".to_owned()),
         ordered.then(|| "in order".to_owned()),
-        row.policy.has_keys().then(|| counted(row.keys.into(), "key") + &paused),
+        row.policy.has_keys().then(|| format!("keys: {}{paused}", row.keys)),
         row.set
             .as_ref()
             .map(|(by, at)| format!("set by {} at {}", Name(by.clone()), moment_text(*at).unwrap_or_default())),
