@@ -63,8 +63,6 @@ use self::walk::{Gap, Walk};
 const SEGMENT_BYTES: std::ops::RangeInclusive<usize> = 256..=16 << 20;
 /// Limit of a page with all changes to it: in the log, or in a file of its own.
 const PAGE_BYTES_MAX: usize = 16 << 20;
-/// Places that are listed individually.
-const PLACES_MAX: usize = 64;
 const BLOBS: &str = "blobs";
 
 /// Receives the keys and values of entries, and where the values are in the file, unless they are in one of their own.
@@ -81,28 +79,6 @@ pub(crate) struct SledFile {
     file: File,
     path: PathBuf,
     segment_bytes: usize,
-}
-
-/// Unreadable places in the file: their number, and the first of them with their flaws.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Places {
-    pub(crate) total: u64,
-    pub(crate) first: Vec<(u64, Flaw)>,
-}
-
-impl Places {
-    fn add(&mut self, offset: u64, flaw: Flaw) {
-        self.total += 1;
-        if self.first.len() < PLACES_MAX {
-            self.first.push((offset, flaw));
-        }
-    }
-
-    fn join(&mut self, other: Self) {
-        let room = PLACES_MAX.saturating_sub(self.first.len());
-        self.total += other.total;
-        self.first.extend(other.first.into_iter().take(room));
-    }
 }
 
 impl SledFile {

@@ -3,8 +3,8 @@
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 
-use super::message::{Flaw, Kind, Messages, SEGMENT_HEADER_BYTES, Segment};
-use super::{Places, SledFile};
+use super::SledFile;
+use super::message::{Kind, Messages, SEGMENT_HEADER_BYTES, Segment};
 use windlass_store::Error;
 
 /// Changes to a page after its image. sled writes a page anew after ten; its snapshots have space for this many.
@@ -22,7 +22,7 @@ pub(crate) struct Index {
     /// Intact messages.
     pub(crate) messages: u64,
     /// Segments with a damaged header, and damaged messages, except for the one after the log's end.
-    pub(crate) unreadable: Places,
+    pub(crate) unreadable: u64,
 }
 
 /// A page: its last image, and the changes after it.
@@ -60,7 +60,7 @@ impl Index {
                 if page.links.len() < LINKS_MAX {
                     page.links.push(fragment);
                 } else {
-                    self.unreadable.add(fragment.offset, Flaw::Large);
+                    self.unreadable += 1;
                 }
             }
             Kind::Free => drop(self.pages.remove(&page)),
@@ -86,9 +86,9 @@ impl SledFile {
         let mut expected = stable - stable % step;
         let mut torn = None;
         for segment in segments.into_iter().take_while(|segment| segment.lsn < upto) {
-            if let Some((lsn, offset, flaw)) = torn.take() {
+            if let Some(lsn) = torn.take() {
                 index.tears.push(lsn);
-                index.unreadable.add(offset, flaw);
+                index.unreadable += 1;
             }
             if segment.lsn > expected {
                 index.tears.push(expected);
@@ -109,10 +109,9 @@ impl SledFile {
                 index.add(message.kind, message.page, Fragment { lsn, offset, bytes: message.bytes });
             }
             index.end = upto.min(segment.lsn + step);
-            if let Some((at, flaw)) = messages.tear {
-                let (lsn, offset) = place(at);
-                index.end = lsn;
-                torn = Some((lsn, offset, flaw));
+            if let Some((at, _)) = messages.tear {
+                index.end = place(at).0;
+                torn = Some(index.end);
             }
             index.segments += 1;
         }
@@ -120,22 +119,20 @@ impl SledFile {
         Ok(index)
     }
 
-    /// The segments with a header, in the order of the log. Damaged headers go to `unreadable`.
-    fn segments(&self, unreadable: &mut Places, buffer: &mut [u8]) -> Result<Vec<Segment>, Error> {
+    /// The segments with a header, in the order of the log. Counts damaged headers.
+    fn segments(&self, unreadable: &mut u64, buffer: &mut [u8]) -> Result<Vec<Segment>, Error> {
         let mut segments = Vec::new();
         for (offset, segment) in self.headers()? {
             if let Some(segment) = segment {
                 segments.push(segment);
             } else if !blank(self.read(offset, buffer).map_err(|why| self.failed(why))?) {
-                unreadable.add(offset, Flaw::SegmentHeader);
+                *unreadable += 1;
             }
         }
         segments.sort_unstable();
         segments.dedup_by(|later, earlier| {
             let twice = later.lsn == earlier.lsn;
-            if twice {
-                unreadable.add(later.offset, Flaw::Twice);
-            }
+            *unreadable += u64::from(twice);
             twice
         });
         Ok(segments)

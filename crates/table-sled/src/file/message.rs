@@ -26,10 +26,6 @@ const KINDS: std::ops::RangeInclusive<u8> = 1..=11;
 /// Why a place in the file cannot be read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub(crate) enum Flaw {
-    #[error("the header of the segment is damaged")]
-    SegmentHeader,
-    #[error("another segment has the same position in the log")]
-    Twice,
     #[error("no message begins here")]
     NoMessage,
     #[error("the file or the segment ends within the message")]

@@ -13,7 +13,7 @@ use hashbrown::HashMap;
 use super::index::blank;
 use super::message::{Flaw, Kind, Message, Messages, Segment, segment_number};
 use super::node::{Data, Link, Node};
-use super::{EachWritten, Places, SledFile};
+use super::{EachWritten, SledFile};
 use windlass_store::Error;
 
 /// Bytes checked in search of a message after damage, at most: this many segments for each segment.
@@ -33,14 +33,13 @@ pub(crate) struct Salvaged {
     /// Entries not shown: the start of their keys is unknown.
     pub(crate) keyless: u64,
     /// Unreadable places. They include the end of the log.
-    pub(crate) unreadable: Places,
+    pub(crate) unreadable: u64,
 }
 
 /// A part of the log, in its order.
 enum Found<'a> {
     Message {
         lsn: u64,
-        offset: u64,
         message: Message<'a>,
     },
     /// Messages may be missing here: damaged ones, or those of a reused segment.
@@ -81,13 +80,13 @@ impl SledFile {
             }
             ControlFlow::Continue(())
         };
-        let _ = self.pass(&segments, &mut Places::default(), &mut buffer, look);
+        let _ = self.pass(&segments, &mut 0, &mut buffer, look);
 
         let mut sieve = Sieve::new(self, last_images, salvaged, each);
-        let mut unreadable = Places::default();
+        let mut unreadable = 0;
         let _ = self.pass(&segments, &mut unreadable, &mut buffer, &mut |found| sieve.take(found));
         let mut salvaged = sieve.salvaged;
-        salvaged.unreadable.join(unreadable);
+        salvaged.unreadable += unreadable;
         Ok(salvaged)
     }
 
@@ -95,7 +94,7 @@ impl SledFile {
     fn pass(
         &self,
         segments: &[Segment],
-        unreadable: &mut Places,
+        unreadable: &mut u64,
         buffer: &mut [u8],
         each: &mut dyn FnMut(Found<'_>) -> ControlFlow<()>,
     ) -> ControlFlow<()> {
@@ -110,11 +109,12 @@ impl SledFile {
             let mut spare = self.segment_bytes.saturating_mul(SEARCH_SEGMENTS);
             loop {
                 for (at, message) in messages.by_ref() {
-                    let (lsn, offset) = (segment.lsn + at as u64, segment.offset + at as u64);
-                    each(Found::Message { lsn, offset, message })?;
+                    each(Found::Message { lsn: segment.lsn + at as u64, message })?;
                 }
-                let Some((at, flaw)) = messages.tear else { break };
-                unreadable.add(segment.offset + at as u64, flaw);
+                if messages.tear.is_none() {
+                    break;
+                }
+                *unreadable += 1;
                 each(Found::Loss)?;
                 if !messages.resume(&mut spare) {
                     break;
@@ -125,18 +125,18 @@ impl SledFile {
     }
 
     /// The segments in the order of the log. Those without a header are placed by their messages.
-    fn all_segments(&self, unreadable: &mut Places, buffer: &mut [u8]) -> Result<Vec<Segment>, Error> {
+    fn all_segments(&self, unreadable: &mut u64, buffer: &mut [u8]) -> Result<Vec<Segment>, Error> {
         let mut segments = Vec::new();
         for (offset, segment) in self.headers()? {
             if let Some(segment) = segment {
                 segments.push(segment);
                 continue;
             }
-            let bytes = self.read_around(offset, buffer, &mut Places::default());
+            let bytes = self.read_around(offset, buffer, &mut 0);
             if blank(bytes) {
                 continue;
             }
-            unreadable.add(offset, Flaw::SegmentHeader);
+            *unreadable += 1;
             let spare = self.segment_bytes.saturating_mul(SEARCH_SEGMENTS);
             if let Some(number) = segment_number(bytes, self.segment_bytes, spare) {
                 segments.push(Segment { lsn: number * self.segment_bytes as u64, offset, stable: 0 });
@@ -147,7 +147,7 @@ impl SledFile {
     }
 
     /// A segment, with zeros for blocks that the disk cannot read.
-    fn read_around<'a>(&self, offset: u64, buffer: &'a mut [u8], unreadable: &mut Places) -> &'a [u8] {
+    fn read_around<'a>(&self, offset: u64, buffer: &'a mut [u8], unreadable: &mut u64) -> &'a [u8] {
         around(&|offset, piece| Ok(self.read(offset, piece)?.len()), offset, buffer, unreadable)
     }
 }
@@ -156,7 +156,7 @@ fn around<'a>(
     read: &dyn Fn(u64, &mut [u8]) -> io::Result<usize>,
     offset: u64,
     buffer: &'a mut [u8],
-    unreadable: &mut Places,
+    unreadable: &mut u64,
 ) -> &'a [u8] {
     let mut filled = 0;
     match read(offset, buffer) {
@@ -172,7 +172,7 @@ fn around<'a>(
                     Ok(_) => {}
                     Err(_) => {
                         piece.fill(0);
-                        unreadable.add(at, Flaw::Disk);
+                        *unreadable += 1;
                     }
                 }
                 filled += piece.len();
@@ -205,7 +205,7 @@ impl<'a> Sieve<'a> {
     }
 
     fn take(&mut self, found: Found<'_>) -> ControlFlow<()> {
-        let Found::Message { lsn, offset, message } = found else {
+        let Found::Message { lsn, message } = found else {
             self.losses += 1;
             return ControlFlow::Continue(());
         };
@@ -219,11 +219,9 @@ impl<'a> Sieve<'a> {
         let mut blob = Vec::new();
         let body = match self.file.contents(&message, &mut blob).unwrap_or(Err(Flaw::Disk)) {
             Ok(body) => body,
-            Err(flaw) => {
+            Err(_) => {
                 // A replaced image no longer has its files.
-                if self.last_images.get(&page).is_none_or(|last| *last <= lsn) {
-                    self.salvaged.unreadable.add(offset, flaw);
-                }
+                self.salvaged.unreadable += u64::from(self.last_images.get(&page).is_none_or(|last| *last <= lsn));
                 return ControlFlow::Continue(());
             }
         };
@@ -233,7 +231,7 @@ impl<'a> Sieve<'a> {
             Link::read(body).map(|link| self.link(lsn, page, link))
         };
         read.unwrap_or_else(|| {
-            self.salvaged.unreadable.add(offset, Flaw::Nonsense);
+            self.salvaged.unreadable += 1;
             ControlFlow::Continue(())
         })
     }
@@ -284,11 +282,11 @@ mod tests {
             piece[..bytes].copy_from_slice(&rest[..bytes]);
             Ok(bytes)
         };
-        let (mut buffer, mut places) = (vec![7; 32_768], Places::default());
-        let got = around(&read, 0, &mut buffer, &mut places);
+        let (mut buffer, mut unreadable) = (vec![7; 32_768], 0);
+        let got = around(&read, 0, &mut buffer, &mut unreadable);
         let mut expected = disk.clone();
         expected[4_096..8_192].fill(0);
         assert_eq!(got, expected);
-        assert_eq!((places.total, places.first), (1, vec![(4_096, Flaw::Disk)]));
+        assert_eq!(unreadable, 1);
     }
 }

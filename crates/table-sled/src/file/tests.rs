@@ -97,7 +97,7 @@ impl Beside {
         assert_eq!(walk.gap, None);
         assert!(entries == self.entries, "{} entries instead of {}", entries.len(), self.entries.len());
         assert_eq!(walk.entries, entries.len() as u64);
-        assert_eq!(index.unreadable.total, 0, "{:?}", index.unreadable);
+        assert_eq!(index.unreadable, 0, "{:?}", index.unreadable);
         index
     }
 
