@@ -77,10 +77,8 @@ pub(crate) fn load_table(
             cold.may_refer_to(scan.file());
         }
         let loaded = load(scan, candidate, &mut |record, at| {
-            match Record::decode(&mut Reader::new(record))? {
-                Record::Put(job) => replay.put(job, at.map(|at| at + record.len() as u64)),
-                other => replay.apply(other),
-            }
+            let end = at.map(|at| at + record.len() as u64);
+            replay.apply_from(Record::decode(&mut Reader::new(record))?, end);
             Ok(())
         })?;
         match loaded {
@@ -136,8 +134,13 @@ impl Replay {
     }
 
     pub(crate) fn apply(&mut self, record: Record) {
+        self.apply_from(record, None);
+    }
+
+    /// `end`: where the record ends in the table's file.
+    fn apply_from(&mut self, record: Record, end: Option<u64>) {
         match record {
-            Record::Put(job) => self.put(job, None),
+            Record::Put(job) => self.put(job, end),
             Record::Moved(moved) => match self.job_mut(moved.job) {
                 Some(job) => moved.apply(job),
                 None => self.without_owner(moved.job),
