@@ -72,12 +72,6 @@ impl ConnectionRegistry {
         Registration { registry: Arc::clone(self), number, hang_up, identity: None }
     }
 
-    /// The number of identities.
-    #[must_use]
-    pub fn count(&self) -> usize {
-        self.lock().named.len()
-    }
-
     fn lock(&self) -> MutexGuard<'_, Inner> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -195,14 +189,14 @@ mod tests {
         let mut old = registry.enter(log.hang_up("old"));
         assert_eq!(Some(old.settle(id(), NOW)), id());
         let mut new = registry.enter(log.hang_up("new"));
-        assert_eq!(registry.count(), 1);
+        assert_eq!(registry.lock().named.len(), 1);
         assert_eq!(Some(new.settle(id(), NOW)), id());
         assert_eq!(log.take(), [("old", Close::Displaced)]);
         drop(old);
-        assert_eq!(registry.count(), 1, "dropping the displaced connection keeps the identity");
+        assert_eq!(registry.lock().named.len(), 1, "dropping the displaced connection keeps the identity");
         assert_eq!(new.identity(), id().as_ref());
         drop(new);
-        assert_eq!(registry.count(), 0);
+        assert_eq!(registry.lock().named.len(), 0);
         assert_eq!(log.take(), []);
     }
 
@@ -228,7 +222,7 @@ mod tests {
         let (_late, identity) = settle("late", NOW.after_ms(TAKEOVERS_WINDOW_MS));
         assert_eq!((identity, log.take()), (id(), vec![("peer", Close::Displaced)]));
         drop((registrations, beside));
-        assert_eq!(registry.count(), 1);
+        assert_eq!(registry.lock().named.len(), 1);
     }
 
     #[test]
@@ -253,7 +247,7 @@ mod tests {
     fn a_hang_up_may_call_the_roster() {
         let registry = Arc::<ConnectionRegistry>::default();
         let again = Arc::clone(&registry);
-        let mut first = registry.enter(Arc::new(move |_| assert_eq!(again.count(), 1)));
+        let mut first = registry.enter(Arc::new(move |_| assert_eq!(again.lock().named.len(), 1)));
         let mut second = registry.enter(Arc::new(|_| ()));
         let id = || Some(Bytes::from_static(b"w1"));
         assert_eq!([first.settle(id(), NOW), second.settle(id(), NOW)], [&b"w1"[..]; 2]);

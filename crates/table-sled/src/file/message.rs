@@ -24,25 +24,25 @@ const MESSAGES_MIN: usize = 4;
 const KINDS: std::ops::RangeInclusive<u8> = 1..=11;
 
 /// Why a place in the file cannot be read.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Flaw {
-    #[error("no message begins here")]
+    /// No message begins here.
     NoMessage,
-    #[error("the file or the segment ends within the message")]
+    /// The file or the segment ends within the message.
     Short,
-    #[error("the message is damaged")]
+    /// The message is damaged.
     Checksum,
-    #[error("the message is of segment {0}")]
+    /// The message is of this segment.
     Segment(u64),
-    #[error("the message is of page {0}")]
+    /// The message is of this page.
     Page(u64),
-    #[error("the message is invalid for its kind")]
+    /// The message is invalid for its kind.
     Nonsense,
-    #[error("the page is too large")]
+    /// The page is too large.
     Large,
-    #[error("the file with the message's contents is missing or damaged")]
+    /// The file with the message's contents is missing or damaged.
     Blob,
-    #[error("the disk cannot read it")]
+    /// The disk cannot read it.
     Disk,
 }
 

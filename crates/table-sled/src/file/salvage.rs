@@ -24,12 +24,8 @@ const PIECE_BYTES: usize = 4096;
 /// Totals of a salvage.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Salvaged {
-    /// Segments that were read.
-    pub(crate) segments: u64,
     /// Intact messages.
     pub(crate) messages: u64,
-    /// Entries shown.
-    pub(crate) entries: u64,
     /// Entries not shown: the start of their keys is unknown.
     pub(crate) keyless: u64,
     /// Unreadable places. They include the end of the log.
@@ -68,7 +64,6 @@ impl SledFile {
         let mut salvaged = Salvaged::default();
         let mut buffer = vec![0; self.segment_bytes];
         let segments = self.all_segments(&mut salvaged.unreadable, &mut buffer)?;
-        salvaged.segments = segments.len() as u64;
 
         let mut last_images = HashMap::with_hasher(FixedState::default());
         let look = &mut |found: Found<'_>| {
@@ -259,7 +254,6 @@ impl<'a> Sieve<'a> {
         self.key.clear();
         self.key.extend_from_slice(prefix);
         self.key.extend_from_slice(suffix);
-        self.salvaged.entries += 1;
         (self.each)(&self.key, value, lsn)
     }
 }

@@ -23,21 +23,21 @@ pub(crate) struct Walk {
 }
 
 /// A missing part of a tree.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Gap {
-    #[error("the page that names the trees is missing in the log")]
+    /// The page that names the trees is missing in the log.
     NoMeta,
-    #[error("the log does not name the tree")]
+    /// The log does not name the tree.
     NoTree,
-    #[error("page {0} is referenced but missing in the log")]
+    /// This page is referenced but missing in the log.
     Lost(u64),
-    #[error("page {page}, at byte {offset} of the file: {flaw}")]
+    /// A page cannot be read, at this byte of the file.
     Unreadable { page: u64, offset: u64, flaw: Flaw },
-    #[error("page {0} does not begin where its neighbour ends")]
+    /// This page does not begin where its neighbour ends.
     Misplaced(u64),
-    #[error("page {0} holds a key outside its range")]
+    /// This page holds a key outside its range.
     UnclaimedJob(u64),
-    #[error("the tree has too many levels")]
+    /// The tree has too many levels.
     Deep,
 }
 

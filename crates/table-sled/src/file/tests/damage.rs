@@ -268,7 +268,7 @@ proptest! {
         let file = SledFile::open(&path, 256).unwrap();
         let index = file.index(None).unwrap();
         prop_assert_eq!(read(&file, &index).1.gap, Some(Gap::NoMeta));
-        prop_assert_eq!(salvage(&file).1.entries, 0);
+        prop_assert!(salvage(&file).0.is_empty());
     }
 }
 
@@ -372,7 +372,6 @@ pub(super) fn salvage_any(file: &SledFile) -> (usize, Salvaged, u64) {
         ControlFlow::Continue(())
     });
     let salvaged = salvaged.unwrap();
-    assert_eq!(salvaged.entries, entries as u64);
     (entries, salvaged.clone(), salvaged.messages)
 }
 

@@ -157,7 +157,7 @@ fn a_page_with_its_changes_has_a_limit() {
             let is = match walk.gap {
                 None => Ok(entries.len()),
                 Some(Gap::Unreadable { flaw, .. }) => Err(flaw),
-                Some(gap) => panic!("{gap}"),
+                Some(gap) => panic!("{gap:?}"),
             };
             assert_eq!(is, expected, "{more} bytes beyond the limit, kind {tag}");
         }
