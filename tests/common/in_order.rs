@@ -137,6 +137,7 @@ impl InOrder {
         workers.into_iter().for_each(|worker| worker.join().unwrap());
         let ledger = self.ledger.lock().unwrap();
         assert_eq!(ledger.faults, [""; 0]);
+        println!("{} jobs ran again", ledger.again);
         ledger.again
     }
 }

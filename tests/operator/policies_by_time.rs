@@ -149,11 +149,12 @@ fn clients_that_wait_for_submits_that_became_one_job_get_its_result() {
     let mut worker = Emq::worker(daemon.address("eventmq"), "worker", "[[10, \"sync-emq\"]]");
     let mut client = Emq::connect(daemon.address("eventmq"), "client");
     for id in ["m1", "m2"] {
-        client.request(id, "sync-emq", "reply-requested", &format!(r#"["acct",{{"path":"{id}","callable":"sync"}}]"#));
+        let job = format!(r#"["run", {{"path": "{id}", "callable": "sync", "args": ["acct"]}}]"#);
+        client.request(id, "sync-emq", "reply-requested", &job);
     }
     worker.ready(1);
     let told = worker.hear().unwrap();
-    assert!(told.last().unwrap().contains(r#""path":"m2""#), "{told:?}");
+    assert!(told.last().unwrap().contains(r#""path": "m2""#), "{told:?}");
     worker.say(&["REPLY", "reply", r#"{"value": "synced"}"#, &told[1]]).unwrap();
     let mut ends: Vec<_> = (0..2).map(|_| client.hear().unwrap()).collect();
     ends.sort_by_key(|end| end.last().cloned());

@@ -11,11 +11,8 @@ use super::state::State;
 use crate::context::Context;
 use crate::ids::{JobId, Protocol, QueueId, Timestamp};
 use crate::jobs::{Coalesced, Expiry, Job, JobState, KeyUntil, Slot};
-use crate::queues::{Coalesce, Facts, Queue};
+use crate::queues::{Coalesce, Facts, Queue, READ_KEY};
 use crate::request::{Clash, NewJob, Unique};
-
-/// Keys that the engine reads in jobs begin with this, and so none is a client's unique id.
-const READ_KEY: &[u8] = b"\0\0";
 
 /// How a job stands to further submits.
 pub(super) enum Standing {

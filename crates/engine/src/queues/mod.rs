@@ -31,7 +31,7 @@ pub(crate) use policy::{Facts, KEY_BYTES_MAX};
 pub use policy::{Hold, KeyRow, KeySource, OwnPolicy, Policy, PolicyRow, Rate};
 pub use queue::{Queue, QueueImage};
 pub(crate) use ready::SortKey;
-pub use rules::{Coalesce, Codec, QueueRules, QueueSettings};
+pub use rules::{Coalesce, Codec, QueueRules, QueueSettings, READ_KEY};
 pub(crate) use table::Queues;
 pub use throttle::Throttle;
 pub(crate) use throttle::Whose;

@@ -62,6 +62,9 @@ pub struct Coalesce {
     pub once_more: bool,
 }
 
+/// Unique keys that the engine reads in jobs begin with this ([`Coalesce::by_key`]).
+pub const READ_KEY: &[u8] = b"\0\0";
+
 /// How a job's bytes are converted for a worker of another protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Deserialize, Serialize)]
 pub enum Codec {

@@ -7,8 +7,8 @@
 
 use bytes::Bytes;
 use windlass_engine::{
-    ClientCommand, Command, Failure, JobId, JobRef, LeaseCommand, Proof, Protocol, Refusal, Right, Subscription,
-    TakeCommand, Taken, Timestamp,
+    ClientCommand, Command, Failure, JobId, JobRef, LeaseCommand, Proof, Protocol, READ_KEY, Refusal, Right,
+    Subscription, TakeCommand, Taken, Timestamp,
 };
 use windlass_session::jid;
 use windlass_zmtp::Message;
@@ -111,8 +111,7 @@ impl EventmqSpeaker {
             beat.worked(talk.now());
         }
         let ours = job.protocol == Protocol::EVENTMQ;
-        // A key that begins with a NUL is none that a client gave.
-        let is_given = ours && job.key.first().is_some_and(|first| *first != 0);
+        let is_given = ours && !job.key.is_empty() && !job.key.starts_with(READ_KEY);
         let id = if is_given { job.key.clone() } else { jid::jid_of(job.id.0).into() };
         let headers = Headers(if ours { &job.meta } else { b"" }).with_reply_requested();
         let request = Request { queue: &job.queue, headers: Headers(&headers), job: &body };
