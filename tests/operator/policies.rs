@@ -62,7 +62,7 @@ fn a_policy_set_while_jobs_wait_holds_over_a_restart_until_a_reload() {
     daemon.kill();
     daemon.restart();
     assert_eq!(grabbed(&daemon, "mail"), ["a|1"]);
-    assert_eq!(row(&daemon, "new")["policy"]["rate"], "1 per 3600000 ms, burst 1");
+    assert_eq!(row(&daemon, "new")["policy"]["rate"], "1 per 1h, burst 1");
     assert_eq!(http(&daemon).post("/api/v1/reload", "").status, 200);
     assert_eq!(row(&daemon, "mail")["policy"]["set_by"], Value::Null);
     assert_eq!(http(&daemon).get("/api/v1/queues/new").status, 404, "only the policy kept it");

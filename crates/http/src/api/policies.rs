@@ -2,6 +2,7 @@
 
 use axum::{Extension, Json};
 use bytes::Bytes;
+use windlass_config::Period;
 use windlass_daemon::config::policy_of_json;
 use windlass_engine::{BulkCommand, Cursor, KeyRow, Policy, PolicyRow, Query, QueueCommand, Refusal, Reply, Thing};
 
@@ -26,7 +27,7 @@ view! {
     QueuePolicy(policy: &PolicyRow, now: Now) {
         /// The policy in words.
         in_words: String = in_words(policy, now),
-        /// Starts per time that its rate allows, like `100 per 60000 ms, burst 20`.
+        /// Starts per time that its rate allows, like `100 per 1m, burst 20`.
         rate: Option<String> = policy.policy.rate.map(rate_text),
         /// Jobs that may start now by the rate.
         tokens: Option<u32> = policy.tokens,
@@ -118,11 +119,10 @@ impl QueueKey {
 
 fn in_words(row: &PolicyRow, now: Now) -> String {
     let Policy { rate, key_rate, key_running_max, key_waiting_max, fair, ordered, .. } = &row.policy;
-    let next =
-        row.next_start_at.map_or_else(String::new, |at| format!(", next start in {} ms", at.ms_since(now.engine)));
+    let next = row.next_start_at.map(|at| format!(", next start in {}", Period::from_ms(at.ms_since(now.engine))));
     let paused = if row.keys_paused == 0 { String::new() } else { format!(", {} paused", row.keys_paused) };
     let parts = [
-        rate.map(|rate| rate_text(rate) + &next),
+        rate.map(|rate| rate_text(rate) + next.as_deref().unwrap_or_default()),
         key_running_max.map(|max| format!("{max} of a key at once")),
         key_rate.map(|rate| format!("{} of a key", rate_text(rate))),
         key_waiting_max.map(|max| format!("{max} of a key wait at most")),
@@ -200,5 +200,5 @@ pub(super) async fn pause_key(app: &App, queue: Bytes, Name(key): Name, paused: 
 }
 
 fn rate_text(rate: windlass_engine::Rate) -> String {
-    format!("{} per {} ms, burst {}", rate.jobs, rate.per_ms, rate.burst)
+    format!("{} per {}, burst {}", rate.jobs, Period::from_ms(rate.per_ms.into()), rate.burst)
 }

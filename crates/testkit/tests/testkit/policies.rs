@@ -313,6 +313,8 @@ impl Life {
 
     fn pause(&mut self, key: usize, paused: bool) {
         self.tally.note("Policy::Paused");
+        // What is due starts before the key is paused.
+        self.tick();
         let _ = if paused { self.paused.insert(key) } else { self.paused.remove(&key) };
         self.ask(PRODUCER, QueueCommand::PauseKey { queue: QUEUE.into(), key: KEYS[key].into(), paused });
     }
