@@ -212,9 +212,10 @@ impl Laws {
                 Event::Notice(Notice::Collected { job, end: None, .. }) => {
                     *self.listening.entry((*listener, *job)).or_default() += 1;
                 }
-                // A client that attaches to a job that has just ended, and keeps its key, receives nothing more of it.
+                // A client that attaches to a job that has just ended, and keeps its key, receives that end or nothing.
                 Event::Reply(_, Reply::Pushed { job, how: Pushed::Attached, .. })
-                    if ended.keys().any(|(_, over)| over == job) => {}
+                    if ended.keys().any(|(_, over)| over == job)
+                        && !said.iter().any(|(to, event)| to == listener && is_end_of(event, *job)) => {}
                 Event::Reply(_, Reply::Pushed { job, how: Pushed::New | Pushed::Attached, .. }) if listens(asked) => {
                     *self.listening.entry((*listener, *job)).or_default() += 1;
                 }
@@ -238,6 +239,10 @@ impl Laws {
             assert_eq!(self.listening.remove(whom).as_ref(), Some(times), "{whom:?} receives the end");
         }
     }
+}
+
+fn is_end_of(event: &Event, job: JobId) -> bool {
+    matches!(event, Event::Notice(Notice::Ended { job: ended, .. }) if *ended == job)
 }
 
 /// All leases and when they end.
