@@ -10,7 +10,7 @@ use serde_json::Value;
 use windlass_testkit::daemon::{Daemon, Plan};
 
 use crate::common;
-use crate::common::{Peer, daemon, wait_until};
+use crate::common::{Peer, daemon, wait_for_log, wait_until};
 
 // ---- directories and messages ---------------------------------------------------------------------------------------
 
@@ -317,7 +317,7 @@ fn a_directory_that_moves_or_is_replaced_or_removed_takes_no_more_jobs() {
     let mut peer = Peer::connect(daemon.address("gearman")).unwrap();
     fs::rename(&data, &away).unwrap();
     assert!(peer.submit("later", "", "moved").is_err());
-    assert!(daemon.log_text().contains("the store failed: nothing is acknowledged"), "{}", daemon.log_text());
+    wait_for_log(&daemon, "the store failed: nothing is acknowledged");
     copy(&away, &data);
     let before = files(&data);
     for _ in 0..10 {

@@ -44,6 +44,8 @@ pub struct Daemon {
     way: Way,
     listening: Vec<(String, String)>,
     log: Arc<Mutex<Vec<String>>>,
+    /// Ends once the daemon has closed its log.
+    reader: thread::JoinHandle<()>,
 }
 
 /// The configuration of a daemon to start.
@@ -235,13 +237,13 @@ impl Daemon {
         let (sender, receiver) = channel();
         let stderr = child.stderr.take().expect("stderr is piped");
         let lines = Arc::clone(&log);
-        thread::spawn(move || {
+        let reader = thread::spawn(move || {
             for line in BufReader::new(stderr).lines().map_while(Result::ok) {
                 lines.lock().unwrap_or_else(PoisonError::into_inner).push(line.clone());
                 let _ = sender.send(line);
             }
         });
-        let mut daemon = Self { leader: None, child, config, binary, way, listening: Vec::new(), log };
+        let mut daemon = Self { leader: None, child, config, binary, way, listening: Vec::new(), log, reader };
         daemon.wait_until_it_listens(&receiver);
         daemon
     }
@@ -320,14 +322,15 @@ impl Daemon {
         assert!(sent.expect("run kill").success(), "kill -{name}");
     }
 
-    /// Waits until the daemon has ended by itself.
+    /// Waits until the daemon has ended by itself and its log has been read.
     ///
     /// # Panics
     /// If it does not end.
     pub fn wait(&mut self) -> ExitStatus {
         let end = Instant::now() + PATIENCE;
         while Instant::now() < end {
-            if let Some(status) = self.child.try_wait().expect("wait for the daemon") {
+            let status = self.child.try_wait().expect("wait for the daemon");
+            if let (Some(status), true) = (status, self.reader.is_finished()) {
                 return status;
             }
             thread::sleep(Duration::from_millis(5));

@@ -497,7 +497,7 @@ fn a_leader_that_was_stopped_serves_for_its_successor_and_says_nothing_of_its_ow
     worker.packet().unwrap();
     daemons[0].signal("STOP");
     wait_until("the other one leads", || role(&daemons[1]) == "leading");
-    assert!(daemons[1].log_text().contains(READ_EARLY), "{}", daemons[1].log_text());
+    wait_for_log(&daemons[1], READ_EARLY);
     let mut taker = Peer::connect(daemons[1].address("gearman")).unwrap();
     taker.can_do("work").unwrap();
     let job = taker.grab().unwrap().unwrap();

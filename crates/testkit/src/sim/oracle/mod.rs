@@ -188,7 +188,7 @@ impl Oracle {
     /// The events that must follow this command, including those due before it.
     pub(crate) fn apply(&mut self, client: ClientId, tag: Tag, command: &Command) -> Vec<(ClientId, Event)> {
         self.tick();
-        self.uses.1 = self.uses.0;
+        self.begin_command();
         let answer = self.ask(client, tag, command);
         match answer.clone() {
             Ok(Some(reply)) if tag.wants_answer() || !is_acknowledgement(&reply) => self.reply(client, tag, reply),
@@ -216,11 +216,17 @@ impl Oracle {
         action: windlass_engine::Mutation,
         next: Option<Cursor>,
     ) -> Vec<(ClientId, Event)> {
+        self.begin_command();
         let mut changed = 0;
         for id in page {
             changed += usize::from(self.mutate_one(*id, action, changed));
         }
         self.end_page(client, changed, next)
+    }
+
+    /// What has used a queue until now does not keep its name for this command.
+    const fn begin_command(&mut self) {
+        self.uses.1 = self.uses.0;
     }
 
     /// A page of a bulk change has changed this many.

@@ -316,6 +316,7 @@ impl Oracle {
         limit: u32,
         jobs: (&[JobId], Option<u64>),
     ) -> (Option<Cursor>, Vec<(ClientId, Event)>) {
+        self.begin_command();
         let limit = self.page(limit);
         let (changed, next) = match stage {
             0 => {
