@@ -17,7 +17,7 @@ pub fn top() -> PathBuf {
 }
 
 /// The longest duration of a scene: generous, for a loaded machine. Scenes take seconds.
-const PATIENCE: Duration = Duration::from_secs(120);
+const PATIENCE: Duration = Duration::from_secs(300);
 
 /// Runs a program; returns whether it succeeded, and its output. A program that does not end is killed.
 pub fn run(command: &mut Command) -> (bool, String) {

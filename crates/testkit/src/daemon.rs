@@ -22,6 +22,9 @@ use crate::disk::SmallDisk;
 /// it fails.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// A start reads all data: on a busy machine many times as long as on a quiet one.
+const START_PATIENCE: Duration = Duration::from_secs(240);
+
 /// The section of a configuration that turns EventMQ off.
 pub const EVENTMQ_OFF: &str = "[eventmq]\nlisten = []\nadmin_listen = []\npublish_listen = []\nsubscribe_listen = []\n";
 
@@ -249,7 +252,7 @@ impl Daemon {
     }
 
     fn wait_until_it_listens(&mut self, lines: &Receiver<String>) {
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + START_PATIENCE;
         loop {
             match lines.recv_timeout(end.saturating_duration_since(Instant::now())) {
                 Ok(line) if line.contains("\"ready\"") => return,
