@@ -43,7 +43,7 @@ pub(crate) fn print(text: &str) -> u8 {
     0
 }
 
-pub(crate) fn say(argv0: &str, sentence: &str) {
+pub(crate) fn print_error(argv0: &str, sentence: &str) {
     let _ = writeln!(io::stderr(), "{argv0}: {sentence}");
 }
 

@@ -3,7 +3,7 @@
 
 use windlass_daemon::Failure;
 
-use crate::call::{Call, say};
+use crate::call::{Call, print_error};
 use crate::config::Config;
 use crate::foreign::Given;
 use crate::settings::{Settings, resolve_with};
@@ -42,7 +42,7 @@ pub(crate) fn exit_code(outcome: Result<u8, Error>, call: &Call, usage: u8) -> R
     match outcome {
         Ok(code) => Ok(code),
         Err(Error::Usage(sentence)) => {
-            say(&call.argv0, &sentence);
+            print_error(&call.argv0, &sentence);
             Ok(usage)
         }
         Err(Error::Failure(failure)) => Err(failure),

@@ -38,7 +38,7 @@ struct Waiting {
 
 /// A connection's place, until it is dropped.
 #[derive(Debug)]
-pub(crate) struct Guest {
+pub(crate) struct Place {
     crowd: Arc<Crowd>,
     /// Cancelled when the connection gives way; it has no place then.
     pub(crate) leave: CancellationToken,
@@ -55,7 +55,7 @@ struct Own {
 
 /// A request is served, until this is dropped.
 #[derive(Debug)]
-pub(crate) struct Work(Arc<Guest>);
+pub(crate) struct Work(Arc<Place>);
 
 impl Crowd {
     pub(crate) fn new(all: usize) -> Arc<Self> {
@@ -70,7 +70,7 @@ impl Crowd {
 
     /// A place for a connection, and the peer of the connection that has given way, if one has. `None` if all are at work,
     /// also those beyond the limit.
-    pub(crate) fn enter(self: &Arc<Self>, peer: &str) -> Option<(Arc<Guest>, Option<Arc<str>>)> {
+    pub(crate) fn enter(self: &Arc<Self>, peer: &str) -> Option<(Arc<Place>, Option<Arc<str>>)> {
         let mut state = self.lock();
         let (is_extra, displaced) = if state.open < state.all {
             (false, None)
@@ -86,7 +86,7 @@ impl Crowd {
         let turn = state.wait(Waiting { is_extra, peer: Arc::clone(&peer), leave: leave.clone() });
         drop(state);
         let own = Mutex::new(Own { turn, at_work: 0, is_extra });
-        Some((Arc::new(Guest { crowd: Arc::clone(self), leave, peer, own }), displaced))
+        Some((Arc::new(Place { crowd: Arc::clone(self), leave, peer, own }), displaced))
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -117,7 +117,7 @@ impl State {
     }
 }
 
-impl Guest {
+impl Place {
     /// A whole request has arrived. `is_reserved`: it may be served beyond the limit. Returns its place, if there is one
     /// for it, and whether the connection ends with the answer.
     pub(crate) fn begin(self: &Arc<Self>, is_reserved: bool) -> (Option<Work>, bool) {
@@ -151,7 +151,7 @@ impl Guest {
     }
 }
 
-impl Drop for Guest {
+impl Drop for Place {
     fn drop(&mut self) {
         let (mut state, own) = (self.crowd.lock(), self.own());
         state.waiting.remove(&own.turn);
@@ -171,17 +171,17 @@ impl Drop for Work {
 mod tests {
     use super::*;
 
-    fn enter(crowd: &Arc<Crowd>) -> Arc<Guest> {
+    fn enter(crowd: &Arc<Crowd>) -> Arc<Place> {
         crowd.enter("").unwrap().0
     }
 
-    fn served(guest: &Arc<Guest>) -> Work {
-        let (Some(work), false) = guest.begin(false) else { panic!("it is beyond the limit") };
+    fn served(place: &Arc<Place>) -> Work {
+        let (Some(work), false) = place.begin(false) else { panic!("it is beyond the limit") };
         work
     }
 
-    fn left(guests: &[&Arc<Guest>]) -> Vec<bool> {
-        guests.iter().map(|guest| guest.leave.is_cancelled()).collect()
+    fn left(held: &[&Arc<Place>]) -> Vec<bool> {
+        held.iter().map(|place| place.leave.is_cancelled()).collect()
     }
 
     #[test]
@@ -205,8 +205,8 @@ mod tests {
     #[test]
     fn probes_have_places_when_all_are_at_work() {
         let crowd = Crowd::new(1);
-        let guest = enter(&crowd);
-        let work = served(&guest);
+        let place = enter(&crowd);
+        let work = served(&place);
         let probe = enter(&crowd);
         assert!(matches!(probe.begin(true), (Some(_), true)));
         let other = enter(&crowd);
@@ -215,12 +215,12 @@ mod tests {
         // Half requests give way there, too.
         let halves: Vec<_> = (0..EXTRA_MAX + 2).map(|_| enter(&crowd)).collect();
         assert_eq!(left(&halves.iter().collect::<Vec<_>>()), [true, true, false, false, false, false]);
-        let probes: Vec<_> = halves.iter().skip(2).map(|guest| guest.begin(true)).collect();
+        let probes: Vec<_> = halves.iter().skip(2).map(|place| place.begin(true)).collect();
         assert!(crowd.enter("").is_none(), "{probes:?}");
         drop((probes, halves));
         // A place has become free before the request was whole.
         let late = enter(&crowd);
-        drop((work, guest));
+        drop((work, place));
         let work = served(&late);
         assert!(crowd.enter("").is_some_and(|(_, displaced)| displaced.is_none()), "beyond the limit, {work:?}");
         drop((work, late));

@@ -37,7 +37,7 @@ use windlass_session::Reason;
 
 use crate::app::{App, Peer};
 use crate::config::{Configured, Http, SOCKET};
-use crate::crowd::{Crowd, Guest};
+use crate::crowd::{Crowd, Place};
 use crate::guard::PROBES;
 use crate::prefix::{Prefix, below_prefix};
 use crate::problem::Problem;
@@ -103,7 +103,7 @@ impl Limits {
 }
 
 /// What a connection holds until it ends. One of a Unix socket has no address.
-type Place = (Arc<Guest>, Option<Admitted>);
+type Admission = (Arc<Place>, Option<Admitted>);
 
 /// What all connections share.
 #[derive(Clone, Debug)]
@@ -151,7 +151,7 @@ impl House {
                 accepted = self.accept_one(&listener) => accepted,
             };
             match accepted {
-                Ok(Some((stream, peer, place))) => self.enter(stream, peer, place),
+                Ok(Some((stream, peer, admission))) => self.enter(stream, peer, admission),
                 Ok(None) => {
                     self.counts.opened();
                     self.counts.closed(Reason::Limit("connections_per_address").code());
@@ -165,37 +165,37 @@ impl House {
     }
 
     /// Accepts a connection, with its place. `None`: its address has too many.
-    async fn accept_one<A: Accept>(&self, listener: &A) -> io::Result<Option<(A::Stream, Peer, Place)>> {
+    async fn accept_one<A: Accept>(&self, listener: &A) -> io::Result<Option<(A::Stream, Peer, Admission)>> {
         let (stream, peer) = listener.accept(&self.connects).await?;
         let admitted = match peer.ip.map(|ip| self.connects.admit(ip)) {
             Some(None) => return Ok(None),
             admitted => admitted.flatten(),
         };
         // Not before: a listener without connections would hold a place.
-        let guest = loop {
+        let place = loop {
             match self.crowd.enter(&peer.address) {
-                Some((guest, displaced)) => {
+                Some((place, displaced)) => {
                     displaced
                         .iter()
                         .for_each(|peer| self.warn_full(peer, "closed a connection without a whole request"));
-                    break guest;
+                    break place;
                 }
                 None => tokio::time::sleep(ACCEPT_PAUSE).await,
             }
         };
-        Ok(Some((stream, peer, (guest, admitted))))
+        Ok(Some((stream, peer, (place, admitted))))
     }
 
     fn warn_full(&self, peer: &str, done: &'static str) {
         self.connects.warn_full("http.connections_max", peer, done);
     }
 
-    fn enter<S>(&self, stream: S, peer: Peer, (guest, admitted): Place)
+    fn enter<S>(&self, stream: S, peer: Peer, (place, admitted): Admission)
     where
         S: AsyncRead + AsyncWrite + Send + 'static,
     {
-        let (ends, counts) = ((self.stop.clone(), guest.leave.clone()), Arc::clone(&self.counts));
-        let service = self.clone().service(peer, guest);
+        let (ends, counts) = ((self.stop.clone(), place.leave.clone()), Arc::clone(&self.counts));
+        let service = self.clone().service(peer, place);
         self.tasks.spawn(async move {
             counts.opened();
             let stream = InspectReader::new(stream, |bytes: &[u8]| counts.received(bytes.len()));
@@ -210,14 +210,14 @@ impl House {
     fn service(
         self,
         peer: Peer,
-        guest: Arc<Guest>,
+        place: Arc<Place>,
     ) -> impl Service<Request<Incoming>, Response = Response<Body>, Error = Infallible, Future: Send> + Send + use<>
     {
         service_fn(move |request: Request<Incoming>| {
             let mut request = below_prefix(request.map(Body::new), &self.prefix);
             let from = passed_on(&peer, request.headers(), &self.trusted_proxies);
             request.extensions_mut().insert(from.unwrap_or_else(|| peer.clone()));
-            let (work, is_last) = guest.begin(peer.is_owner || PROBES.contains(&request.uri().path()));
+            let (work, is_last) = place.begin(peer.is_owner || PROBES.contains(&request.uri().path()));
             if work.is_none() {
                 self.warn_full(&peer.address, "refused a request");
             }

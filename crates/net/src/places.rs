@@ -71,7 +71,7 @@ pub enum Full {
 
 /// How a new connection gets its place.
 #[derive(Debug)]
-enum Way {
+enum Grant {
     Free,
     /// In the place of this connection.
     InPlaceOf(u64),
@@ -155,12 +155,12 @@ impl Places {
     pub fn take(self: &Arc<Self>, protocol: &'static str, address: &str, is_admin: IsAdmin) -> Result<Admission, Full> {
         let (mut inner, now) = (self.lock(), Instant::now());
         // An administrator never begins with NUL.
-        let way = self.way(&inner, protocol, is_admin(b'\n') && !is_admin(0), now)?;
+        let grant = self.grant(&inner, protocol, is_admin(b'\n') && !is_admin(0), now)?;
         inner.admit(address, &self.limits.load()).map_err(Full::Limit)?;
-        let (is_extra, evicted) = match way {
-            Way::Free => (false, None),
-            Way::InPlaceOf(number) => (false, inner.let_go(number)),
-            Way::Extra(number) => (true, number.and_then(|number| inner.let_go(number))),
+        let (is_extra, evicted) = match grant {
+            Grant::Free => (false, None),
+            Grant::InPlaceOf(number) => (false, inner.let_go(number)),
+            Grant::Extra(number) => (true, number.and_then(|number| inner.let_go(number))),
         };
         let entry = Arc::new(Entry {
             protocol,
@@ -211,23 +211,23 @@ impl Places {
     }
 
     /// How one more connection of a protocol can have a place.
-    fn way(&self, inner: &Inner, protocol: &str, has_administrators: bool, now: Instant) -> Result<Way, Full> {
+    fn grant(&self, inner: &Inner, protocol: &str, has_administrators: bool, now: Instant) -> Result<Grant, Full> {
         if self.has_room(inner, protocol) {
-            return Ok(Way::Free);
+            return Ok(Grant::Free);
         }
         let silence_min = self.limits.load().silence_min;
         let may_go = |since: Instant| now.saturating_duration_since(since) >= silence_min;
         let mut silent = self.longest_silent(inner, protocol).into_iter().flatten().peekable();
         let is_any = silent.peek().is_some();
         match silent.find(|(_, since)| may_go(*since)) {
-            Some((number, _)) => return Ok(Way::InPlaceOf(number)),
+            Some((number, _)) => return Ok(Grant::InPlaceOf(number)),
             None if is_any => return Err(Full::Yet),
             None if !has_administrators => return Err(Full::Limit(CONNECTIONS)),
-            None if inner.administrators < ADMINISTRATORS_MAX => return Ok(Way::Extra(None)),
+            None if inner.administrators < ADMINISTRATORS_MAX => return Ok(Grant::Extra(None)),
             None => {}
         }
         match inner.silent.iter().find(|(_, (_, entry))| entry.is_extra) {
-            Some((number, (since, _))) => may_go(*since).then_some(Way::Extra(Some(*number))).ok_or(Full::Yet),
+            Some((number, (since, _))) => may_go(*since).then_some(Grant::Extra(Some(*number))).ok_or(Full::Yet),
             None => Err(Full::Limit(CONNECTIONS)),
         }
     }

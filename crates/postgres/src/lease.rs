@@ -239,7 +239,7 @@ fn keep(lease: &Lease, link: Link, target: &Target) {
             Err(why) => Err(why),
         };
         pause = if renewed.is_ok() { target.lease / PARTS } else { RETRY };
-        tell(renewed, &mut has_failed);
+        log_change(renewed, &mut has_failed);
     }
     if lease.lost().is_none()
         && let Some(link) = link
@@ -250,7 +250,7 @@ fn keep(lease: &Lease, link: Link, target: &Target) {
 }
 
 /// Logs what has changed about the renewals.
-fn tell(renewed: Result<(), Error>, has_failed: &mut bool) {
+fn log_change(renewed: Result<(), Error>, has_failed: &mut bool) {
     match renewed {
         Ok(()) if std::mem::take(has_failed) => tracing::warn!("the lease is renewed again"),
         Ok(()) => {}

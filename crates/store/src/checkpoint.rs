@@ -143,7 +143,7 @@ impl Checkpointer {
             living: Box::new(|| u64::MAX),
             figures,
         };
-        made.tell();
+        made.publish_figures();
         made
     }
 
@@ -266,7 +266,7 @@ impl Checkpointer {
         let needless = if self.table.is_atomic() { self.point.seq } else { before.seq };
         self.tail.forget(needless)?;
         self.forgotten = needless;
-        self.tell();
+        self.publish_figures();
         Ok(())
     }
 
@@ -275,14 +275,14 @@ impl Checkpointer {
         bytes > limits.table_floor_bytes && bytes > limits.table_multiple.saturating_mul(self.held.bytes)
     }
 
-    fn tell(&self) {
+    fn publish_figures(&self) {
         let figures = &self.figures;
-        let tell = |figure: &AtomicU64, value| figure.store(value, Ordering::Relaxed);
-        tell(&figures.point, self.point.seq);
-        tell(&figures.records, self.point.records);
-        tell(&figures.live_bytes, self.point.bytes);
-        tell(&figures.table_bytes, self.table.disk_bytes());
-        tell(&figures.log_bytes, self.tail.disk_bytes());
+        let set = |figure: &AtomicU64, value| figure.store(value, Ordering::Relaxed);
+        set(&figures.point, self.point.seq);
+        set(&figures.records, self.point.records);
+        set(&figures.live_bytes, self.point.bytes);
+        set(&figures.table_bytes, self.table.disk_bytes());
+        set(&figures.log_bytes, self.tail.disk_bytes());
     }
 
     // ---- pages changed in place -------------------------------------------------------------------------------------

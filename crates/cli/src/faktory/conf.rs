@@ -116,7 +116,7 @@ impl Conf {
                 self.drop_unknown(job, &format!("{place}, job"), &JOB_KEYS);
             }
             let wrong = |reason| Wrong { reason, entry: Some(index) };
-            let entry: Cron = entry.try_into().map_err(|error| wrong(told(&place, &error)))?;
+            let entry: Cron = entry.try_into().map_err(|error| wrong(described(&place, &error)))?;
             entry.check().map_err(|reason| wrong(format!("{place}: {reason}")))?;
             self.cron.push(entry);
         }
@@ -134,7 +134,7 @@ impl Conf {
                 let seconds = seconds.ok_or_else(|| format!("{place}: timeout: a number of seconds expected"))?;
                 *timeout = Value::String(format!("{seconds}s"));
             }
-            let throttle: Throttle = throttle.try_into().map_err(|error| told(&place, &error))?;
+            let throttle: Throttle = throttle.try_into().map_err(|error| described(&place, &error))?;
             self.throttles.insert(queue.clone(), throttle);
         }
         Ok(())
@@ -172,7 +172,7 @@ fn cron_entry(text: &str, index: usize) -> Option<usize> {
     Some(file.get_ref().get("cron")?.get_ref().get(index)?.span().start)
 }
 
-fn told(place: &str, error: &toml::de::Error) -> String {
+fn described(place: &str, error: &toml::de::Error) -> String {
     format!("{place}: {}", error.message().trim().replace('\n', "; "))
 }
 

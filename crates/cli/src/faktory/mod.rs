@@ -15,7 +15,7 @@ use windlass_faktory::session::FAKTORY_VERSION;
 use self::options::help;
 use self::parse::parse;
 use self::plan::Plan;
-use crate::call::{Call, print, say};
+use crate::call::{Call, print, print_error};
 use crate::plan::{Error, exit_code};
 use crate::world::World;
 
@@ -42,7 +42,7 @@ fn attempt(call: &Call) -> Result<u8, Error> {
         return Ok(print(&version()));
     }
     let Plan { config, warnings } = Plan::new(&given, &World::around())?;
-    warnings.iter().for_each(|warning| say(&call.argv0, warning));
+    warnings.iter().for_each(|warning| print_error(&call.argv0, warning));
     logging::init(&config.log).map_err(|error| Error::Failure(error.into()))?;
     warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
     let reread = || Ok(Plan::new(&given, &World::around())?.config.for_server());

@@ -20,7 +20,7 @@ use self::options::help;
 use self::parse::{Loose, fill, parse};
 use self::plan::{OldQueue, Plan};
 use self::process::PidFile;
-use crate::call::{Call, print, say};
+use crate::call::{Call, print, print_error};
 use crate::config::Config;
 use crate::foreign::Given;
 use crate::plan::{Error, exit_code};
@@ -51,7 +51,7 @@ fn attempt(call: &Call) -> Result<u8, Error> {
     let detached = given.has("detached");
     let plan = Plan::new(&given, &World::around())?;
     if !detached {
-        plan.warnings.iter().for_each(|warning| say(argv0, warning));
+        plan.warnings.iter().for_each(|warning| print_error(argv0, warning));
     }
     let user = plan.user.as_deref().map_or(Ok(None), process::user).map_err(Error::Usage)?;
     if given.has("check-args") {
@@ -96,7 +96,7 @@ fn serve(
             *written.borrow_mut() = Some(PidFile::write(&path).map_err(Failure::Runtime)?);
         }
         if detached {
-            process::tell_ready().map_err(|why| Failure::Runtime(format!("cannot go into the background: {why}")))?;
+            process::report_ready().map_err(|why| Failure::Runtime(format!("cannot go into the background: {why}")))?;
         }
         Ok(())
     })
@@ -130,7 +130,7 @@ fn find_a_log(argv0: &str, config: &mut Config) {
         Ok(_) => config.log.file = path,
         Err(why) => {
             let path = path.display();
-            say(argv0, &format!("Could not open log file \"{path}\", switching to stderr. ({why})"));
+            print_error(argv0, &format!("Could not open log file \"{path}\", switching to stderr. ({why})"));
         }
     }
 }

@@ -82,7 +82,7 @@ pub(super) fn leave_terminal() -> Result<(), String> {
 }
 
 /// Notifies the waiting parent that this process serves, and closes the files it shares with the parent.
-pub(super) fn tell_ready() -> io::Result<()> {
+pub(super) fn report_ready() -> io::Result<()> {
     let mut stdout = io::stdout();
     stdout.write_all(READY)?;
     stdout.flush()?;

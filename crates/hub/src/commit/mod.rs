@@ -5,7 +5,7 @@
 //! disk takes. The **committing thread** (here) does the rest: `durability = "interval"`, large commits, a slow disk,
 //! and the commits that the store did not take. `policy` decides between the two.
 //!
-//! When the store fails, the daemon acknowledges nothing more and tries the same commit again until the store takes it.
+//! When the store fails, the daemon acknowledges nothing more and attempts the same commit again until the store takes it.
 //! The engine keeps all that was acknowledged meanwhile.
 
 mod gather;
@@ -39,7 +39,7 @@ use crate::waking::HandOver;
 pub struct Pace {
     /// Gather for this long before each commit; `None` = commit as soon as there is anything.
     pub interval: Option<Duration>,
-    /// How long after a failure the committing thread tries the store again.
+    /// How long after a failure the committing thread attempts the store again.
     pub retry: Duration,
 }
 
@@ -209,11 +209,11 @@ impl Commits {
         });
     }
 
-    /// Commits the pending changes, with as many tries as it takes. Returns `false` if there are none, or if the daemon
+    /// Commits the pending changes, with as many attempts as it takes. Returns `false` if there are none, or if the daemon
     /// stops and the store does not respond.
     fn commit(&self) -> bool {
         let mut writer = self.writer();
-        let mut tries = 0_u64;
+        let mut attempts = 0_u64;
         while let Some(cut) = writer.failed.take().or_else(|| self.hub.cut()) {
             let again = self.hub.failed();
             if let Some(acknowledged) = self.append(&mut writer, cut, again) {
@@ -221,12 +221,12 @@ impl Commits {
                 acknowledged.iter().for_each(|mailbox| mailbox.ring());
                 return true;
             }
-            tries += 1;
+            attempts += 1;
             if self.hub.deposed().is_some() {
                 // No try will ever succeed. The main thread ends the daemon.
                 return false;
             }
-            if self.stopping() && tries > 3 {
+            if self.stopping() && attempts > 3 {
                 tracing::error!("stopping with a commit the store did not take");
                 return false;
             }

@@ -17,7 +17,7 @@ use windlass_eventmq::wire::{self, Headers, Plan, When};
 use windlass_session::cron::croniter;
 
 use super::faktory_redis::redis::{Page, Redis};
-use super::report::{Report, Words};
+use super::report::{Nouns, Report};
 use crate::transfer::{Place, Scheduling};
 
 const HELP: &str = "\
@@ -59,7 +59,7 @@ pub struct EventmqRedis {
     dry_run: bool,
 }
 
-const WORDS: Words = Words::new("schedule", "", "");
+const NOUNS: Nouns = Nouns::new("schedule", "", "");
 impl EventmqRedis {
     pub(super) fn run(&self) -> Result<(), Failure> {
         let mut redis = Redis::connect(&self.address)?;
@@ -67,7 +67,7 @@ impl EventmqRedis {
         let runtime = runtime.map_err(|why| Failure::Runtime(format!("cannot start: {why}")))?;
         let to = || runtime.block_on(Scheduling::connect(&self.to)).map_err(Failure::Runtime);
         let mut to = if self.dry_run { None } else { Some(to()?) };
-        let mut report = Report::to_stdout(&WORDS, self.dry_run);
+        let mut report = Report::to_stdout(&NOUNS, self.dry_run);
         each(&mut redis, &mut |identity, text| {
             let taken = Schedule::read(text).and_then(|schedule| {
                 schedule.check()?;

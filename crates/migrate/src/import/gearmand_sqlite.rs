@@ -29,7 +29,7 @@ use windlass_gearman::session::Settings as Gearman;
 use windlass_gearman::wire::{Priority, Submission, UNIQUE_BYTES_MAX};
 
 use super::options::{Configure, Options, configured};
-use super::report::{Report, Words, lasting};
+use super::report::{Nouns, Report, lasting};
 use windlass_operate::Settings;
 
 const HELP: &str = "\
@@ -81,7 +81,7 @@ impl GearmandSqlite {
         }
         let gearman = config.gearman.settings(&config.daemon(&config.gearman)?)?;
         let importer = self.options.begin(&config, || Ok(queue.source()?.0))?;
-        let mut report = Report::to_stdout(&WORDS, self.options.dry_run);
+        let mut report = Report::to_stdout(&NOUNS, self.options.dry_run);
         let Counts { functions, later, nameless } = take_all(&queue, &gearman, importer, &mut report)?;
         let (taken, verb) = (report.taken, report.taken_word);
         let functions = functions.iter();
@@ -92,7 +92,7 @@ impl GearmandSqlite {
     }
 }
 
-pub(super) const WORDS: Words = Words::new("row", "queued already, with the same function and unique id", "rows");
+pub(super) const NOUNS: Nouns = Nouns::new("row", "queued already, with the same function and unique id", "rows");
 /// Of the jobs that an import took.
 #[derive(Debug, Default)]
 pub(super) struct Counts {

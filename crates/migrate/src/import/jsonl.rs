@@ -16,7 +16,7 @@ use windlass_daemon::Failure;
 use windlass_session::protocol::Protocol;
 
 use super::options::{Configure, Options, configured};
-use super::report::{Report, Words};
+use super::report::{Nouns, Report};
 use crate::configured::Configured;
 use windlass_operate::Settings;
 
@@ -79,7 +79,7 @@ pub struct Jsonl {
     settings: Settings,
 }
 
-const WORDS: Words = Words::new("line", "here already, kept as they are", "file");
+const NOUNS: Nouns = Nouns::new("line", "here already, kept as they are", "file");
 impl Jsonl {
     pub(super) fn run(&self, configure: Configure<'_>) -> Result<(), Failure> {
         let config = configured(configure, &self.settings)?;
@@ -98,7 +98,7 @@ impl Jsonl {
         }
         let mut importer = self.options.begin(&config, || Ok(source))?;
         importer.expect(ranks);
-        let (mut report, mut counts) = (Report::to_stdout(&WORDS, self.options.dry_run), [0; 4]);
+        let (mut report, mut counts) = (Report::to_stdout(&NOUNS, self.options.dry_run), [0; 4]);
         lines.each(&mut |number, _, line| {
             let kind = line.as_ref().ok().and_then(kind);
             let taken = report.take(&mut importer, line, &format_args!("line {number}"), &"")?;
@@ -115,7 +115,7 @@ impl Jsonl {
 
     /// Restores a whole export: every line, or nothing.
     fn restore(&self, lines: &mut Lines, mut restorer: Restorer) -> Result<(), Failure> {
-        let (mut report, mut counts) = (Report::to_stdout(&WORDS, false), [0; 4]);
+        let (mut report, mut counts) = (Report::to_stdout(&NOUNS, false), [0; 4]);
         lines.each(&mut |number, _, line| {
             let wrong = |why: &str| Failure::unusable(&self.lines, format!("line {number}: {why}"));
             let line = line.map_err(|why| wrong(&why))?;

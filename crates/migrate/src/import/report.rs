@@ -14,7 +14,7 @@ use crate::intake::{Adopted, Importer, Line, Outcome};
 
 /// How a source names its items.
 #[derive(Debug)]
-pub(super) struct Words {
+pub(super) struct Nouns {
     /// One item.
     pub(super) one: &'static str,
     /// Behind the number of items that the data directory had already.
@@ -25,7 +25,7 @@ pub(super) struct Words {
     pub(super) reason: fn(Refusal) -> String,
 }
 
-impl Words {
+impl Nouns {
     pub(super) const fn new(one: &'static str, known: &'static str, of: &'static str) -> Self {
         Self { one, known, of, reason: |why| why.to_string() }
     }
@@ -36,7 +36,7 @@ type Out = Box<dyn FnMut(&str) -> io::Result<()>>;
 
 /// The items of a source, counted.
 pub(super) struct Report {
-    words: &'static Words,
+    nouns: &'static Nouns,
     /// "imported", or "would be imported" in a dry run.
     pub(super) taken_word: &'static str,
     out: Out,
@@ -53,15 +53,15 @@ pub(super) struct Report {
 }
 
 impl Report {
-    pub(super) fn new(words: &'static Words, dry_run: bool, out: Out) -> Self {
+    pub(super) fn new(nouns: &'static Nouns, dry_run: bool, out: Out) -> Self {
         let taken_word = if dry_run { "would be imported" } else { "imported" };
-        Self { words, taken_word, out, items: 0, taken: 0, known: 0, before: 0, left: 0 }
+        Self { nouns, taken_word, out, items: 0, taken: 0, known: 0, before: 0, left: 0 }
     }
 
     /// A report on standard output.
-    pub(super) fn to_stdout(words: &'static Words, dry_run: bool) -> Self {
+    pub(super) fn to_stdout(nouns: &'static Nouns, dry_run: bool) -> Self {
         let mut out = io::stdout().lock();
-        Self::new(words, dry_run, Box::new(move |text| out.write_all(text.as_bytes())))
+        Self::new(nouns, dry_run, Box::new(move |text| out.write_all(text.as_bytes())))
     }
 
     /// Prints a line.
@@ -107,7 +107,7 @@ impl Report {
                     Outcome::Refused(_) => {}
                 }
                 let Outcome::Refused(why) = outcome else { return Ok(Some(outcome)) };
-                (Some(outcome), (self.words.reason)(why))
+                (Some(outcome), (self.nouns.reason)(why))
             }
         };
         self.leave(&format_args!("{name} left: {about}{why}")).map(|()| outcome)
@@ -116,7 +116,7 @@ impl Report {
     /// Prints the counts: the source's own lines, the sum, and the items that were not imported now.
     pub(super) fn write(&mut self, parts: impl IntoIterator<Item = String>, sum: &str) -> Result<(), Failure> {
         let parts: String = parts.into_iter().collect();
-        let Self { words: Words { one, known: here, of, .. }, items, known, before, .. } = self;
+        let Self { nouns: Nouns { one, known: here, of, .. }, items, known, before, .. } = self;
         let mut text = format!("{parts}{}: {sum}", counted(*items, one));
         if *known > 0 {
             text += &format!("\n{known} {here}");
@@ -129,7 +129,7 @@ impl Report {
 
     /// The result that determines the exit code: nothing is left, or something is.
     pub(super) fn outcome(&self) -> Result<(), Failure> {
-        match (self.left, counted(self.left, self.words.one)) {
+        match (self.left, counted(self.left, self.nouns.one)) {
             (0, _) => Ok(()),
             (1, one) => Err(Failure::Incomplete(format!("{one} is left; fix the reason and import again"))),
             (_, many) => Err(Failure::Incomplete(format!("{many} are left; fix the reasons and import again"))),

@@ -9,7 +9,7 @@ use clap::Args;
 use windlass_daemon::Failure;
 
 use super::options::{Configure, Options, configured};
-use super::report::{Report, Words};
+use super::report::{Nouns, Report};
 use super::snapshot::{Entry, Snapshot};
 use windlass_operate::Settings;
 
@@ -52,7 +52,7 @@ pub struct SpiderqSnapshot {
     settings: Settings,
 }
 
-const WORDS: Words = Words::new("entry", "there already, kept as they are", "file");
+const NOUNS: Nouns = Nouns::new("entry", "there already, kept as they are", "file");
 impl SpiderqSnapshot {
     pub(super) fn run(&self, configure: Configure<'_>) -> Result<(), Failure> {
         let config = configured(configure, &self.settings)?;
@@ -61,7 +61,7 @@ impl SpiderqSnapshot {
         let snapshot = Snapshot::open(&self.snapshot)?;
         let source = || Ok(Source { kind: "spiderq-snapshot", digest: snapshot.digest(&spiderq.queue) });
         let mut importer = self.options.begin(&config, source)?;
-        let mut report = Report::to_stdout(&WORDS, self.options.dry_run);
+        let mut report = Report::to_stdout(&NOUNS, self.options.dry_run);
         snapshot.each(&mut |Entry { key, value }| {
             let name = format!("entry {}", report.items + 1);
             let shown = format!("key \"{}\"", key.escape_ascii());

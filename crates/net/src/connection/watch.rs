@@ -20,7 +20,7 @@ pub(super) struct Watch {
     /// Something has happened: its socket or its mailbox has woken it.
     was_woken: bool,
     /// The visit of this turn was not announced.
-    tries: bool,
+    is_unannounced: bool,
 }
 
 impl Watch {
@@ -29,8 +29,8 @@ impl Watch {
     }
 
     /// Whether items may be done that no one has announced.
-    pub(super) const fn tries(&self) -> bool {
-        self.tries
+    pub(super) const fn is_unannounced(&self) -> bool {
+        self.is_unannounced
     }
 
     pub(super) const fn until(&self) -> Option<Timestamp> {
@@ -54,12 +54,12 @@ impl Connection {
             return;
         }
         self.report_if(self.may_visit() || (self.io.readable && self.wants_to_read()));
-        self.watch.tries = self.work.visited == Visited::UntilRung && !self.work.items.is_empty();
+        self.watch.is_unannounced = self.work.visited == Visited::UntilRung && !self.work.items.is_empty();
     }
 
     /// The visit is over.
     pub(super) fn look_after_visit(&mut self) {
-        let tried = std::mem::take(&mut self.watch.tries);
+        let tried = std::mem::take(&mut self.watch.is_unannounced);
         self.report_if(tried && self.work.visited != Visited::UntilRung);
     }
 

@@ -33,7 +33,7 @@ impl Connection {
     /// Whether there are items that may be done now. New items get one visit even if the peer does not take its
     /// answers: most of them have small answers.
     pub(super) fn may_visit(&self) -> bool {
-        let is_due = self.work.visited != Visited::UntilRung || self.watch.tries();
+        let is_due = self.work.visited != Visited::UntilRung || self.watch.is_unannounced();
         let may = !self.work.items.is_empty() && is_due && !self.is_over();
         may && (self.work.is_new || self.room() > 0) && self.mailbox.close_reason().is_none()
     }

@@ -20,7 +20,7 @@ use windlass_faktory::session::{Settings as Faktory, Standing};
 use self::layout::{Entry, Holds, Layout};
 use self::redis::Redis;
 use super::options::{Configure, Options, configured};
-use super::report::{Report, Words};
+use super::report::{Nouns, Report};
 use windlass_operate::Settings;
 
 const HELP: &str = "\
@@ -80,7 +80,7 @@ pub struct FaktoryRedis {
     settings: Settings,
 }
 
-const WORDS: Words = Words {
+const NOUNS: Nouns = Nouns {
     reason: |why| {
         if why == Refusal::NotFound(Thing::Batch) {
             "it is in a batch that does not exist here; --without-batches imports it without its batch".to_owned()
@@ -88,7 +88,7 @@ const WORDS: Words = Words {
             why.to_string()
         }
     },
-    ..Words::new("job", "here already, with the same jid", "jobs")
+    ..Nouns::new("job", "here already, with the same jid", "jobs")
 };
 
 /// How many bytes are shown of a job without a name.
@@ -113,7 +113,7 @@ impl FaktoryRedis {
         let source = || Ok(intake::Source { kind: "faktory-redis", digest: digest.clone() });
         let mut importer = self.options.begin(&config, source)?;
         importer.without_batches(self.without_batches);
-        let mut report = Report::to_stdout(&WORDS, self.options.dry_run);
+        let mut report = Report::to_stdout(&NOUNS, self.options.dry_run);
         survey(&mut report, &layout)?;
         for (queue, paused) in &layout.queues {
             if let Err(why) = importer.make_queue(queue.clone().into(), *paused) {
