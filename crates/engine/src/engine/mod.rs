@@ -8,6 +8,7 @@ mod attempts;
 mod away;
 mod batches;
 mod call;
+#[cfg(any(test, debug_assertions, feature = "testing"))]
 mod check;
 mod checks;
 mod claims;
@@ -67,7 +68,6 @@ use crate::meta::EngineMeta;
 use crate::on_dead::OnDead;
 use crate::query::WorkLeft;
 use crate::queues::Queue;
-use crate::request::WorkerState;
 use crate::schedules::Schedule;
 use crate::work::COMMAND;
 
@@ -146,6 +146,7 @@ impl Engine {
     /// # Panics
     ///
     /// If an invariant is broken: a bug in the engine, whatever the input was.
+    #[cfg(any(test, debug_assertions, feature = "testing"))]
     pub fn check(&self) {
         check::check(&self.state);
     }
@@ -276,8 +277,9 @@ impl Engine {
     }
 
     /// The requested state of a named worker.
+    #[cfg(any(test, debug_assertions, feature = "testing"))]
     #[must_use]
-    pub fn worker_state(&self, name: &[u8]) -> Option<WorkerState> {
+    pub fn worker_state(&self, name: &[u8]) -> Option<crate::request::WorkerState> {
         self.state.workers.state(self.state.workers.named(name)?)
     }
 

@@ -373,6 +373,7 @@ impl Queue {
     }
 
     /// The consumers of one protocol.
+    #[cfg(any(test, debug_assertions, feature = "testing"))]
     pub(crate) fn consumers_of(&self, protocol: Option<Protocol>) -> Option<&Consumers> {
         self.consumers.of(protocol)
     }
