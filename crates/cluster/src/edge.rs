@@ -27,11 +27,7 @@ use windlass_engine::{
 use windlass_link::{Known, Ledger, ToEdge, ToLeader, Welcome};
 use windlass_session::Reason;
 
-use windlass_hub::broker::{Batch, Broker, CommitDuty, Health};
-use windlass_hub::budget::{Budget, Hold};
-use windlass_hub::clock;
-use windlass_hub::mailbox::{Mail, Mailbox};
-use windlass_hub::published::Publication;
+use windlass_hub::{Batch, Broker, Budget, CommitDuty, Health, Hold, Mail, Mailbox, Publication, clock};
 
 use self::state::{LEDGER, LinkState, Member, OURSELVES, Published, State};
 

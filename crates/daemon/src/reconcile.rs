@@ -6,7 +6,7 @@ use std::fmt;
 use bytes::Bytes;
 use windlass_engine::{Cursor, Query, QueueCommand, QueueRow, Refusal, Reply};
 
-use windlass_hub::broker::Broker;
+use windlass_hub::Broker;
 
 /// Reconciles one setting of queues. `of` reads the setting of a queue, if it is not the default; `set` sets it, or the
 /// default.

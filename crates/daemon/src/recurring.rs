@@ -15,7 +15,7 @@ use windlass_session::protocol::Schedules;
 
 use crate::config::Config;
 use crate::reconcile::Reconciliation;
-use windlass_hub::broker::Broker;
+use windlass_hub::Broker;
 
 /// The names of all configured schedules begin with this.
 const CONFIGURED: &str = "configuration: ";
@@ -113,7 +113,7 @@ mod tests {
 
     use super::*;
     use crate::config::fixture::config;
-    use windlass_hub::hub::{Durability, Hub};
+    use windlass_hub::{Durability, Hub};
 
     fn hub(limits: Limits) -> Hub {
         Hub::new(Engine::new(limits, 7), Journal::new(), Durability::Soon, 7)

@@ -9,7 +9,7 @@ use windlass_engine::{Backoff, Bridge, Codec, QueueCommand, QueueRow, QueueRules
 
 use crate::config::{self, Config};
 use crate::reconcile::{Reconciliation, agree_on_queues};
-use windlass_hub::broker::Broker;
+use windlass_hub::Broker;
 
 /// By queue.
 pub(crate) type Rules = BTreeMap<Bytes, QueueRules>;
@@ -74,7 +74,7 @@ mod tests {
     use super::*;
     use crate::config::fixture::config;
     use crate::reconcile::configured;
-    use windlass_hub::hub::{Durability, Hub};
+    use windlass_hub::{Durability, Hub};
 
     fn wanted_of(text: &str) -> Rules {
         wanted(&config(text))

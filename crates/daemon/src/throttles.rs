@@ -9,7 +9,7 @@ use windlass_engine::{QueueCommand, QueueRow, Throttle};
 
 use crate::config::Config;
 use crate::reconcile::{Reconciliation, agree_on_queues};
-use windlass_hub::broker::Broker;
+use windlass_hub::Broker;
 
 /// By queue.
 pub(crate) type Throttles = BTreeMap<Bytes, Throttle>;
@@ -46,7 +46,7 @@ mod tests {
     use super::*;
     use crate::config::fixture::config;
     use crate::reconcile::configured;
-    use windlass_hub::hub::{Durability, Hub};
+    use windlass_hub::{Durability, Hub};
 
     fn wanted_of(text: &str) -> Throttles {
         wanted(&config(&format!("[faktory.throttles]\n{text}")))

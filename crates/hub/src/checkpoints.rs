@@ -17,7 +17,7 @@ mod pace;
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// What another thread asks of the checkpoint thread, as an export.
-pub type Request = Box<dyn FnOnce(&mut Checkpointer) + Send>;
+pub(crate) type Request = Box<dyn FnOnce(&mut Checkpointer) + Send>;
 
 /// Where requests go.
 #[derive(Clone, Debug)]

@@ -22,8 +22,7 @@ use windlass_session::Reason;
 use windlass_session::protocol::IsAdmin;
 
 use crate::rates::{self, Allowance, Rates};
-use windlass_hub::mailbox::Mailbox;
-use windlass_hub::warn_limited;
+use windlass_hub::{Mailbox, warn_limited};
 
 #[cfg(test)]
 mod tests;
@@ -38,7 +37,7 @@ const CONNECTS: &str = "connections_per_address_per_minute";
 const PER_ADDRESS: &str = "connections_per_address_max";
 
 /// The limit of an address that has guessed.
-pub const FAILED_LOGINS: &str = "failed_logins_per_address_per_minute";
+pub(crate) const FAILED_LOGINS: &str = "failed_logins_per_address_per_minute";
 
 /// Administrators that are let in beyond the limit.
 const ADMINISTRATORS_MAX: usize = 4;

@@ -8,8 +8,7 @@ use std::time::Duration;
 
 use tempfile::TempDir;
 use windlass_config::Tls;
-use windlass_hub::hub::Hub;
-use windlass_hub::names::ProtocolNames;
+use windlass_hub::{Hub, ProtocolNames};
 
 use crate::connection::{Bounds, Shared};
 use crate::listen::Acceptor;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use windlass_config::{ByteSize, ListenAddress, Period, Tls};
-use windlass_net::settings::Server;
+use windlass_net::Server;
 use windlass_session::protocol::{Listener, Protocol};
 use windlass_store::{Overflow, Remote};
 

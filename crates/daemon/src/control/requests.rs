@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::{mpsc, oneshot};
 use windlass_engine::{Protocol, Timestamp};
 
-use windlass_hub::view::{Role, View};
+use windlass_hub::{Role, View};
 
 /// What operators ask of the daemon as a whole. Operator ports have one.
 #[derive(Clone, Debug)]

@@ -4,8 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use windlass_hub::broker::Broker;
-use windlass_hub::budget::Budget;
+use windlass_hub::{Broker, Budget};
 
 use crate::patience::Patience;
 use crate::stops::StopRequests;

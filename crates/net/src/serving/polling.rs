@@ -10,7 +10,7 @@ use std::os::unix::fs::FileExt as _;
 use std::time::{Duration, Instant};
 
 use crate::polling::Polling;
-use windlass_hub::attempts::Attempts;
+use windlass_hub::Attempts;
 
 /// How long a thread polls with [`Polling::Auto`]: waking a core takes about as long.
 const AUTO: Duration = Duration::from_micros(50);
