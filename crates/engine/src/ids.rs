@@ -45,7 +45,7 @@ impl fmt::Debug for Timestamp {
 pub struct JobId(pub u64);
 
 /// A queue's number. Small and journalled; reused only after the queue and all its jobs are gone.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Deserialize, Serialize)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Deserialize, Serialize)]
 pub struct QueueId(pub u32);
 
 /// A connection's number, assigned by the server. Never reused within one run of the daemon. No connection has 0.

@@ -18,7 +18,7 @@ use crate::jobs::{JobStateKind, Slot};
 use crate::request::QueueKind;
 
 /// The part of a queue that the journal keeps.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct QueueImage {
     /// Its number.
     pub id: QueueId,
@@ -52,23 +52,8 @@ pub struct QueueImage {
 
 impl QueueImage {
     /// A queue with nothing set, in no listing.
-    #[must_use]
-    pub const fn new(id: QueueId, name: Bytes, kind: QueueKind) -> Self {
-        Self {
-            id,
-            name,
-            kind,
-            known: Protocols::NONE,
-            paused: Protocols::NONE,
-            paused_at: None,
-            jobs_max: [None; Priority::COUNT],
-            jobs_max_of: None,
-            throttle: None,
-            rules: None,
-            policy: None,
-            paused_keys: BTreeSet::new(),
-            serial: 1,
-        }
+    pub fn new(id: QueueId, name: Bytes, kind: QueueKind) -> Self {
+        Self { id, name, kind, serial: 1, ..Self::default() }
     }
 
     /// Whether any listing has it.
