@@ -202,7 +202,6 @@ impl Edge {
 
     /// Whether the leader has not yet done all that clients have asked.
     #[cfg(any(test, feature = "testing"))]
-    #[must_use]
     pub fn is_busy(&self) -> bool {
         let state = self.lock();
         !state.to_leader.is_empty() || state.clients.values().any(|member| !member.under_way.is_empty())
@@ -305,7 +304,6 @@ impl Edge {
 #[cfg(any(test, feature = "testing"))]
 impl Edge {
     /// What a new leader would get. The ledger keeps it.
-    #[must_use]
     pub fn claims(&self) -> Vec<ToLeader> {
         let mut state = self.lock();
         let claims = state.ledger.claims();

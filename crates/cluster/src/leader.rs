@@ -137,14 +137,12 @@ impl EdgeClients {
 
     /// Whether clients of earlier links of the edge are still here.
     #[cfg(any(test, feature = "testing"))]
-    #[must_use]
     pub const fn keeps(&self) -> bool {
         !self.before.is_empty()
     }
 
     /// The edge's number.
     #[cfg(any(test, feature = "testing"))]
-    #[must_use]
     pub const fn number(&self) -> EdgeNumber {
         self.number
     }

@@ -110,13 +110,11 @@ impl Figures {
     }
 
     /// New counts for the connections of a port, which one thread alone makes use of.
-    #[must_use]
     pub fn counts(&self, port: &'static str) -> Arc<Counts> {
         self.traffic.counts(port)
     }
 
     /// Reads them.
-    #[must_use]
     pub fn read(&self) -> Snapshot {
         let ends = self.handshakers.iter().filter_map(|(protocol, tls)| Some((*protocol, tls.certificate_ends_at()?)));
         let snapshot = Snapshot {

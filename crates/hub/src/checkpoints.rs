@@ -30,7 +30,6 @@ pub struct Requests {
 impl Requests {
     /// Requests that are kept for ever.
     #[cfg(any(test, feature = "testing"))]
-    #[must_use]
     pub fn to_no_thread() -> Self {
         let (requests, kept) = mpsc::channel();
         std::mem::forget(kept);

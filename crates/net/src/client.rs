@@ -76,7 +76,6 @@ impl Clients {
     }
 
     /// A new client.
-    #[must_use]
     pub fn open(&self, info: ClientInfo) -> Client {
         let id = ClientId(self.next.fetch_add(1, Ordering::Relaxed));
         let shared = self.shared.renewed();
@@ -91,13 +90,11 @@ impl Clients {
     }
 
     /// Reads the clocks.
-    #[must_use]
     pub fn read_clock(&self) -> Reading {
         clock::read()
     }
 
     /// Whether the daemon serves.
-    #[must_use]
     pub fn readiness(&self) -> Readiness {
         match self.shared.broker.health() {
             Health::Stopping => Readiness::Stopping,

@@ -86,7 +86,6 @@ pub struct Acceptor {
 
 impl Acceptor {
     /// Accepts connections for these threads.
-    #[must_use]
     pub fn new(names: ProtocolNames, thread_slots: ThreadSlots, shared: Shared, places: PlaceLimits) -> Self {
         Self {
             hub: ArcSwapOption::empty(),

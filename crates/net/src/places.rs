@@ -135,7 +135,6 @@ impl Drop for Admitted {
 
 impl Places {
     /// All places are free.
-    #[must_use]
     pub fn new(limits: PlaceLimits) -> Arc<Self> {
         Arc::new(Self { limits: ArcSwap::from_pointee(limits), inner: Mutex::default() })
     }

@@ -136,7 +136,6 @@ impl Traffic {
 
 impl ThreadTraffic {
     /// The counts of one thread.
-    #[must_use]
     pub(crate) const fn new(all: Arc<Traffic>) -> Self {
         Self { all, own: Vec::new() }
     }

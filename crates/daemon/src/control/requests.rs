@@ -57,7 +57,6 @@ impl Control {
     }
 
     /// What this daemon is among the others.
-    #[must_use]
     pub fn role(&self) -> Role {
         self.view.read()
     }
@@ -94,7 +93,6 @@ impl Control {
     }
 
     /// The drain under way.
-    #[must_use]
     pub fn draining(&self) -> Option<Draining> {
         self.draining.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }

@@ -100,7 +100,6 @@ pub enum Stage {
 
 impl Stage {
     /// Whether the following step may happen.
-    #[must_use]
     pub const fn is_over(self) -> bool {
         matches!(self, Self::Succeeded | Self::Passed)
     }
@@ -141,7 +140,6 @@ impl Batch {
     }
 
     /// Bytes counted for it in memory limits.
-    #[must_use]
     pub fn weight_bytes(&self) -> u64 {
         const FIXED: usize = 500;
         let names = [Some(&self.name), self.parent_name.as_ref(), Some(&self.about), Some(&self.meta)];

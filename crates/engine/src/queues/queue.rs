@@ -57,7 +57,6 @@ impl QueueImage {
     }
 
     /// Whether any listing has it.
-    #[must_use]
     pub const fn is_known(&self) -> bool {
         !self.known.is_empty()
     }
@@ -99,7 +98,6 @@ impl QueueImage {
     }
 
     /// Its own rules.
-    #[must_use]
     pub fn rules(&self) -> QueueRules {
         self.rules.as_deref().copied().unwrap_or_default()
     }
@@ -178,7 +176,6 @@ impl Queue {
     // ---- settings and counts ---------------------------------------------------------------------------------------
 
     /// The part that the journal keeps.
-    #[must_use]
     pub const fn image(&self) -> &QueueImage {
         &self.image
     }
@@ -219,7 +216,6 @@ impl Queue {
     }
 
     /// Jobs in a state of this kind.
-    #[must_use]
     pub fn jobs(&self, state: JobStateKind) -> u32 {
         self.states.iter().filter_map(|(_, states)| states.get(state as usize)).sum()
     }
@@ -234,7 +230,6 @@ impl Queue {
     }
 
     /// Jobs that wait, are leased, or will become ready: those of one protocol, or all.
-    #[must_use]
     pub fn live(&self, of: Option<Protocol>) -> u32 {
         let live = |(state, jobs): (JobStateKind, u32)| if state.is_live() { jobs } else { 0 };
         JobStateKind::ALL.into_iter().zip(self.states(of)).map(live).sum()

@@ -46,7 +46,6 @@ pub struct Shared {
 
 impl Shared {
     /// State of a daemon without connections.
-    #[must_use]
     pub fn new(broker: Arc<dyn Broker>, budget: Arc<Budget>, bounds: Bounds) -> Self {
         let new_bounds = Arc::new(ArcSwap::from_pointee(bounds));
         Self { broker, budget, stops: Arc::default(), traffic: Arc::default(), bounds, new_bounds }
