@@ -75,7 +75,6 @@ pub fn at<'a>(value: &'a RawValue, pointer: &str) -> Option<&'a RawValue> {
 }
 
 /// What stands at a JSON pointer in a text, as a key: the content of a string, or a number or a truth value as written.
-#[must_use]
 pub fn key(body: &[u8], pointer: &str) -> Option<Vec<u8>> {
     let found = at(value(body)?, pointer)?;
     match found.get().as_bytes().first()? {
@@ -153,7 +152,6 @@ impl Formatter for Ascii {
 }
 
 /// Whether a value at depth `outside` is nested deeper than `depth_max`.
-#[must_use]
 pub fn is_too_deep(value: &str, outside: usize, depth_max: usize) -> bool {
     // A level takes at least one byte.
     if value.len() + outside <= depth_max {
@@ -177,7 +175,6 @@ pub fn is_too_deep(value: &str, outside: usize, depth_max: usize) -> bool {
 }
 
 /// The end of a string, behind its closing quote. `rest` begins behind the opening quote.
-#[must_use]
 pub fn string_end(rest: &[u8]) -> usize {
     let mut at = 0;
     while let Some(found) = memchr::memchr2(b'"', b'\\', rest.get(at..).unwrap_or_default()) {

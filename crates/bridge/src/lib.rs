@@ -97,7 +97,6 @@ pub trait Origin: Send + Sync + fmt::Debug {
 }
 
 /// The JSON pointer of a source that has one.
-#[must_use]
 pub fn pointer(at: &KeySource) -> Option<&str> {
     match at {
         KeySource::Args(pointer) | KeySource::Custom(pointer) => Some(pointer),
@@ -142,19 +141,16 @@ pub struct Bridge {
 
 impl Bridge {
     /// A bridge between these protocols.
-    #[must_use]
     pub const fn new(sides: Vec<Side>) -> Self {
         Self { sides }
     }
 
     /// The name of a protocol.
-    #[must_use]
     pub fn name(&self, protocol: Protocol) -> &'static str {
         self.side(protocol).map_or("unknown", |side| side.name)
     }
 
     /// The names of some protocols; none if they are all.
-    #[must_use]
     pub fn names(&self, of: Protocols) -> Vec<&'static str> {
         let named = self.sides.iter().filter(|side| of != Protocols::ALL && of.has(side.protocol));
         named.map(|side| side.name).collect()
@@ -166,7 +162,6 @@ impl Bridge {
     }
 
     /// The protocol with this name.
-    #[must_use]
     pub fn protocol(&self, name: &str) -> Option<Protocol> {
         self.sides.iter().find(|side| side.name == name).map(|side| side.protocol)
     }
@@ -190,7 +185,6 @@ impl Bridge {
     }
 
     /// What a job with this body calls. It is read as for a worker of HTTP, whose jobs are bytes.
-    #[must_use]
     pub fn calls(&self, protocol: Protocol, body: &[u8]) -> Calls {
         if body.len() > BODY_READ_MAX {
             return Calls::Unknown;
@@ -210,13 +204,11 @@ impl Bridge {
     }
 
     /// Why workers of a protocol cannot have a job; `None` if they can.
-    #[must_use]
     pub fn misfit(&self, job: &Job<'_>, to: Protocol) -> Option<Unconvertible> {
         self.origin(to)?.misfit(self, job, to)
     }
 
     /// The error for a job that cannot go to a worker of `to`.
-    #[must_use]
     pub fn unconvertible(&self, job: &Job<'_>, to: Protocol, fault: Fault) -> Unconvertible {
         let codec = fault.depends_on_codec.then_some(job.codec);
         Unconvertible { from: self.name(job.protocol), to: self.name(to), codec, why: fault.why }

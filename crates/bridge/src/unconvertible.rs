@@ -33,13 +33,11 @@ pub struct Fault {
 
 impl Fault {
     /// A rule that holds under every codec.
-    #[must_use]
     pub const fn of(why: Why) -> Self {
         Self { why, depends_on_codec: false }
     }
 
     /// A rule of the queue's codec.
-    #[must_use]
     pub const fn under_codec(why: Why) -> Self {
         Self { why, depends_on_codec: true }
     }

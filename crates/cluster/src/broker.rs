@@ -8,11 +8,7 @@ use windlass_engine::{ClientId, Command, Reading, Refusal, Reply};
 use windlass_session::Item;
 
 use super::edge::{Edge, Handover};
-use windlass_hub::broker::{Batch, Broker, CommitDuty, Health, Visited};
-use windlass_hub::budget::Budget;
-use windlass_hub::clock;
-use windlass_hub::hub::Hub;
-use windlass_hub::mailbox::{Mail, Mailbox};
+use windlass_hub::{Batch, Broker, Budget, CommitDuty, Health, Hub, Mail, Mailbox, Visited, clock};
 
 /// Where connections find the queue.
 #[derive(Debug)]
@@ -124,7 +120,7 @@ mod tests {
 
     use super::*;
     use crate::leader::EdgeClients;
-    use windlass_hub::hub::Durability;
+    use windlass_hub::Durability;
     use windlass_hub::testing::nowhere;
 
     /// Its link's task may have one more turn.

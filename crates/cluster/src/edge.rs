@@ -27,11 +27,7 @@ use windlass_engine::{
 use windlass_link::{Known, Ledger, ToEdge, ToLeader, Welcome};
 use windlass_session::Reason;
 
-use windlass_hub::broker::{Batch, Broker, CommitDuty, Health};
-use windlass_hub::budget::{Budget, Hold};
-use windlass_hub::clock;
-use windlass_hub::mailbox::{Mail, Mailbox};
-use windlass_hub::published::Publication;
+use windlass_hub::{Batch, Broker, Budget, CommitDuty, Health, Hold, Mail, Mailbox, Publication, clock};
 
 use self::state::{LEDGER, LinkState, Member, OURSELVES, Published, State};
 
@@ -206,7 +202,6 @@ impl Edge {
 
     /// Whether the leader has not yet done all that clients have asked.
     #[cfg(any(test, feature = "testing"))]
-    #[must_use]
     pub fn is_busy(&self) -> bool {
         let state = self.lock();
         !state.to_leader.is_empty() || state.clients.values().any(|member| !member.under_way.is_empty())
@@ -309,7 +304,6 @@ impl Edge {
 #[cfg(any(test, feature = "testing"))]
 impl Edge {
     /// What a new leader would get. The ledger keeps it.
-    #[must_use]
     pub fn claims(&self) -> Vec<ToLeader> {
         let mut state = self.lock();
         let claims = state.ledger.claims();

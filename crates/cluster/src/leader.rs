@@ -17,12 +17,9 @@ use windlass_link::{Edge as EdgeNumber, ToEdge, ToLeader, VERSION};
 use windlass_session::Item;
 
 use super::link::BEAT;
-use windlass_hub::broker::{Batch, Broker as _, Visited};
-use windlass_hub::budget::Hold;
-use windlass_hub::clock;
-use windlass_hub::hub::Hub;
-use windlass_hub::mailbox::{Letter, Mail, Mailbox};
-use windlass_hub::waker::{ConnectionId, Waker, WithMail};
+use windlass_hub::{
+    Batch, Broker as _, ConnectionId, Hold, Hub, Letter, Mail, Mailbox, Visited, Waker, WithMail, clock,
+};
 
 #[cfg(test)]
 mod tests;
@@ -140,14 +137,12 @@ impl EdgeClients {
 
     /// Whether clients of earlier links of the edge are still here.
     #[cfg(any(test, feature = "testing"))]
-    #[must_use]
     pub const fn keeps(&self) -> bool {
         !self.before.is_empty()
     }
 
     /// The edge's number.
     #[cfg(any(test, feature = "testing"))]
-    #[must_use]
     pub const fn number(&self) -> EdgeNumber {
         self.number
     }

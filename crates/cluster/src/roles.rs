@@ -21,10 +21,8 @@ use super::edge::Edge;
 use super::link::{self, BEAT, Kept, Leading, LinkError, Terms};
 use super::relay::Relay;
 use super::tls::Tls;
-use windlass_hub::hub::Hub;
-use windlass_hub::view::View;
-use windlass_hub::warn_limited;
-use windlass_net::serving::shorten_slices;
+use windlass_hub::{Hub, View, warn_limited};
+use windlass_net::shorten_slices;
 
 /// How long a daemon that has yielded leaves the lease to others.
 pub const YIELD: Duration = Duration::from_secs(2);

@@ -43,7 +43,6 @@ pub struct AddressError {
 
 impl Address {
     /// Whether other machines cannot reach it.
-    #[must_use]
     pub fn is_local(&self) -> bool {
         match self {
             Self::Tcp(address) => address.ip().to_canonical().is_loopback(),
@@ -71,13 +70,11 @@ impl ListenAddress {
     }
 
     /// Whether this is a TCP socket.
-    #[must_use]
     pub const fn is_tcp(&self) -> bool {
         matches!(self, Self::Tcp { .. })
     }
 
     /// Whether the system chooses the port, so that two such addresses do not collide.
-    #[must_use]
     pub const fn is_any_port(&self) -> bool {
         matches!(self, Self::Tcp { port: 0, .. })
     }

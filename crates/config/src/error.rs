@@ -55,7 +55,6 @@ pub enum Error {
 
 impl Error {
     /// A well-formed value that makes no sense.
-    #[must_use]
     pub fn senseless(key: impl Into<Cow<'static, str>>, reason: impl ToString) -> Self {
         Self::Senseless { key: key.into(), reason: reason.to_string() }
     }

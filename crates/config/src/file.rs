@@ -19,7 +19,6 @@ pub struct Misplaced {
 
 impl Misplaced {
     /// The error for the text of this file.
-    #[must_use]
     pub fn within(self, path: &Path, text: &str) -> Error {
         let spot = Spot::new(text, self.range, &self.message);
         Error::Malformed { path: path.to_owned(), spot: Box::new(spot) }

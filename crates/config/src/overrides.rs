@@ -135,7 +135,6 @@ fn has_secret(value: &str) -> bool {
 }
 
 /// Every key with its default.
-#[must_use]
 pub fn keys<C: Document>() -> Vec<(String, Value)> {
     let mut keys = Vec::new();
     gather(to_table(&C::default()), "", &mut keys);
@@ -144,7 +143,6 @@ pub fn keys<C: Document>() -> Vec<(String, Value)> {
 
 /// Every key of a configuration with its value, as TOML. The keys of further sections have their number, from 1:
 /// `spiderq.more.1.queue`.
-#[must_use]
 pub fn values(config: &impl Document) -> BTreeMap<String, String> {
     let mut keys = Vec::new();
     gather(to_table(config), "", &mut keys);
@@ -175,7 +173,6 @@ fn gather(section: Table, prefix: &str, keys: &mut Vec<(String, Value)>) {
 }
 
 /// The variable of a key: `server.threads` is `WINDLASS_SERVER_THREADS`.
-#[must_use]
 pub fn variable(key: &str) -> String {
     format!("{PREFIX}{}", key.replace('.', "_").to_ascii_uppercase())
 }

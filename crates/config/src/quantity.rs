@@ -98,7 +98,6 @@ impl Scale {
 
 impl ByteSize {
     /// In bytes; `usize::MAX` where the size exceeds it.
-    #[must_use]
     pub fn bytes(self) -> usize {
         usize::try_from(self.0).unwrap_or(usize::MAX)
     }
@@ -106,31 +105,26 @@ impl ByteSize {
 
 impl Period {
     /// From milliseconds.
-    #[must_use]
     pub const fn from_ms(ms: u64) -> Self {
         Self { ms }
     }
 
     /// From seconds.
-    #[must_use]
     pub const fn from_secs(secs: u64) -> Self {
         Self { ms: secs * 1_000 }
     }
 
     /// From days of 24 hours.
-    #[must_use]
     pub const fn from_days(days: u64) -> Self {
         Self::from_secs(days * 86_400)
     }
 
     /// In milliseconds.
-    #[must_use]
     pub const fn as_ms(self) -> u64 {
         self.ms
     }
 
     /// Whether the duration is 0, which some keys define as "never".
-    #[must_use]
     pub const fn is_zero(self) -> bool {
         self.ms == 0
     }

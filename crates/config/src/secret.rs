@@ -23,13 +23,11 @@ impl Secret {
     pub const NONE: &'static Self = &Self(String::new());
 
     /// The password itself.
-    #[must_use]
     pub fn expose(&self) -> &str {
         &self.0
     }
 
     /// Whether there is none.
-    #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

@@ -11,13 +11,10 @@ use crate::Period;
 #[serde(default, deny_unknown_fields)]
 pub struct Throttle {
     /// The most jobs in all.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub concurrency: Option<u32>,
     /// The most jobs of one worker.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub worker: Option<u32>,
     /// How long a leased job counts.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub timeout: Option<Period>,
 }
 

@@ -24,13 +24,11 @@ pub struct Tls {
 
 impl Tls {
     /// Whether any key is set. The server checks whether they fit together.
-    #[must_use]
     pub fn is_on(&self) -> bool {
         *self != Self::default()
     }
 
     /// Whether peers need a certificate.
-    #[must_use]
     pub fn asks_for_certificates(&self) -> bool {
         !self.client_ca.as_os_str().is_empty()
     }

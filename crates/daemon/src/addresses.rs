@@ -5,7 +5,7 @@ use std::io::{self, IsTerminal as _, Write as _};
 use std::net::SocketAddr;
 
 use crate::failure::Failure;
-use windlass_net::listen::Bound;
+use windlass_net::Bound;
 
 /// The first address of each listener's name.
 #[derive(Debug, Default)]

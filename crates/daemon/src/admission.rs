@@ -2,10 +2,8 @@
 
 use std::time::Duration;
 
-use windlass_net::connection::Bounds;
-use windlass_net::patience::Patience;
-use windlass_net::places::PlaceLimits;
-use windlass_net::rates::Allowance;
+use windlass_net::Allowance;
+use windlass_net::{Bounds, Patience, PlaceLimits};
 
 use crate::config::Config;
 

@@ -16,9 +16,8 @@ use crate::operator_port::{BoundPort, Entrance, OperatorPort};
 use crate::protocols;
 use crate::retry::{self, Retry};
 use crate::warnings;
-use windlass_net::inherited::Inherited;
-use windlass_net::listen::{self, Acceptor, Bound};
-use windlass_net::served::Served;
+use windlass_net::{Acceptor, Bound, listen};
+use windlass_net::{Inherited, Served};
 
 /// How often an address at its default that is in use is tried again.
 const TRY_LATE_EVERY: Duration = Duration::from_secs(1);

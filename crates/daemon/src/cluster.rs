@@ -9,10 +9,7 @@ pub(crate) use windlass_cluster::roles::YIELD;
 use windlass_cluster::tls::{self, Tls};
 use windlass_cluster::{Cluster, ClusterBroker, Relay, Settings};
 use windlass_config::Error as ConfigError;
-use windlass_hub::broker::Broker;
-use windlass_hub::budget::Budget;
-use windlass_hub::hub::Hub;
-use windlass_hub::view::View;
+use windlass_hub::{Broker, Budget, Hub, View};
 use windlass_session::protocol::Publications;
 
 use crate::config::Config;

@@ -5,7 +5,7 @@ use std::fs;
 use windlass_engine::{ClientRow, Cursor, JobStateKind, Query, QueueRow, Reply, Stats, WorkerRow};
 
 use windlass_hub::limited::shown;
-use windlass_net::listen::Acceptor;
+use windlass_net::Acceptor;
 
 /// At most this many connections and queues are logged, and one visit to the engine reads this many rows.
 const ROWS_MAX: u32 = 100;
@@ -126,9 +126,8 @@ mod tests {
     use windlass_store::Journal;
 
     use super::*;
-    use windlass_hub::broker::Broker as _;
-    use windlass_hub::hub::{Durability, Hub};
     use windlass_hub::testing::captured;
+    use windlass_hub::{Broker as _, Durability, Hub};
     use windlass_net::testing::acceptor;
 
     #[test]

@@ -3,8 +3,7 @@
 
 use windlass_config::Error;
 use windlass_engine::{Bridge, Patterns, QueueCommand, QueueSettings};
-use windlass_hub::broker::Broker;
-use windlass_hub::hub::Hub;
+use windlass_hub::{Broker, Hub};
 
 use crate::config::Config;
 use crate::on_dead;

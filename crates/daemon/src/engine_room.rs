@@ -21,13 +21,8 @@ use crate::figures::RoomFigures;
 use crate::protocols;
 use crate::random::random_seed;
 use crate::{on_dead, recurring};
-use windlass_hub::budget::Budget;
-use windlass_hub::checkpoints::Checkpoints;
-use windlass_hub::clock;
-use windlass_hub::commit::{CommitTimeouts, Committer, Pace};
-use windlass_hub::hub::{Durability, Hub};
-use windlass_hub::loading::Loader;
-use windlass_net::serving::ThreadSlots;
+use windlass_hub::{Budget, Checkpoints, CommitTimeouts, Committer, Durability, Hub, Loader, Pace, clock};
+use windlass_net::ThreadSlots;
 
 /// How long after a failed commit the committing thread tries the store again.
 const STORE_RETRY: Duration = Duration::from_secs(1);

@@ -11,7 +11,7 @@ use std::thread::Builder;
 use arc_swap::ArcSwapOption;
 use bytes::{Bytes, BytesMut};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
-use windlass_hub::checkpoints::Requests;
+use windlass_hub::Requests;
 use windlass_store::{Checkpointer, ExportError, Exported, Picture};
 
 use crate::config::Config;

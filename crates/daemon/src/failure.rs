@@ -80,25 +80,21 @@ impl Display for Unbound {
 
 impl Failure {
     /// A data directory that cannot be opened, or whose journal cannot be read.
-    #[must_use]
     pub fn data(data_dir: &Path, reason: impl Display) -> Self {
         Self::data_at(data_dir.display(), reason)
     }
 
     /// A store that cannot be opened, wherever it is.
-    #[must_use]
     pub fn data_at(place: impl Display, reason: impl Display) -> Self {
         Self::Data { place: place.to_string(), reason: reason.to_string() }
     }
 
     /// A file that cannot be used, and why.
-    #[must_use]
     pub fn unusable(file: &Path, reason: impl Display) -> Self {
         Self::Source { file: file.to_owned(), reason: reason.to_string() }
     }
 
     /// A data directory that cannot be opened, with advice.
-    #[must_use]
     pub fn store(data_dir: &Path, error: &OpenError) -> Self {
         let dir = data_dir.display();
         let advice = match error {
@@ -112,7 +108,6 @@ impl Failure {
     }
 
     /// The exit code of the process.
-    #[must_use]
     pub const fn exit_code(&self) -> u8 {
         match self {
             Self::Runtime(_) => 1,

@@ -9,17 +9,12 @@ use std::sync::atomic::Ordering;
 use arc_swap::ArcSwapOption;
 use windlass_store::{LogTail, StoreFigures};
 
-use windlass_hub::budget::Budget;
-use windlass_hub::commit::CommitTimes;
-use windlass_hub::hub::Hub;
-use windlass_hub::loads::LoadFigures;
-use windlass_net::listen::Acceptor;
-use windlass_net::served::Served;
-use windlass_net::tls::Handshaker;
-use windlass_net::traffic::Traffic;
+use windlass_hub::{Budget, CommitTimes, Hub, LoadFigures};
+use windlass_net::{Acceptor, Handshaker};
+use windlass_net::{Served, Traffic};
 
-pub use windlass_hub::commit::{BOUNDS_US, CommitDurations};
-pub use windlass_net::traffic::{Counts, ProtocolTraffic};
+pub use windlass_hub::{BOUNDS_US, CommitDurations};
+pub use windlass_net::{Counts, ProtocolTraffic};
 
 /// Where the figures are read.
 #[derive(Clone)]
@@ -115,13 +110,11 @@ impl Figures {
     }
 
     /// New counts for the connections of a port, which one thread alone makes use of.
-    #[must_use]
     pub fn counts(&self, port: &'static str) -> Arc<Counts> {
         self.traffic.counts(port)
     }
 
     /// Reads them.
-    #[must_use]
     pub fn read(&self) -> Snapshot {
         let ends = self.handshakers.iter().filter_map(|(protocol, tls)| Some((*protocol, tls.certificate_ends_at()?)));
         let snapshot = Snapshot {
@@ -175,7 +168,7 @@ mod tests {
     use windlass_testkit::store::MemoryLog;
 
     use super::*;
-    use windlass_hub::hub::Durability;
+    use windlass_hub::Durability;
 
     #[test]
     fn figures_of_the_engine_room() {

@@ -44,8 +44,7 @@ mod stall_tests;
 mod throttles;
 mod warnings;
 
-pub use windlass_hub::clock;
-pub use windlass_hub::view::{Edge, Role};
+pub use windlass_hub::{Edge, Role, clock};
 pub use windlass_net::{client, rates};
 
 pub use admission::allow_open_files;

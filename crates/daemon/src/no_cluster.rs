@@ -5,10 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use windlass_config::{Error as ConfigError, Tls};
-use windlass_hub::broker::Broker;
-use windlass_hub::budget::Budget;
-use windlass_hub::hub::Hub;
-use windlass_hub::view::View;
+use windlass_hub::{Broker, Budget, Hub, View};
 use windlass_session::protocol::Publications;
 
 use crate::config::Config;

@@ -19,10 +19,8 @@ use crate::control::requests::Control;
 use crate::export::Exports;
 use crate::figures::Figures;
 use windlass_hub::warn_limited;
-use windlass_net::client::Clients;
-use windlass_net::listen::{Acceptor, Bound, KeepAlive, SocketFile};
-pub use windlass_net::places::Admitted;
-use windlass_net::places::Places;
+pub use windlass_net::Admitted;
+use windlass_net::{Acceptor, Bound, Clients, KeepAlive, Places, SocketFile};
 
 /// A listener beside those of the protocols, as it is configured.
 pub trait OperatorPort: Send + Sync + fmt::Debug {

@@ -8,7 +8,7 @@ use windlass_engine::{BulkCommand, Cursor, Patterns, QueueCommand, QueueRow, Que
 use crate::config::{self, Config};
 use crate::reconcile::configured;
 use crate::rules;
-use windlass_hub::broker::Broker;
+use windlass_hub::Broker;
 
 /// What holds for queues of each name and pattern. For a queue that the configuration names no pattern holds, but its
 /// defaults.

@@ -25,7 +25,6 @@ pub struct Counter(ProgressBar);
 
 impl Counter {
     /// Counts from 0. `what`: of what, as in "jobs imported".
-    #[must_use]
     pub fn of(what: &'static str) -> Self {
         let bar = ProgressBar::new_spinner().with_style(style("{spinner} {human_pos} {msg}, {per_sec}, {elapsed}"));
         bar.set_message(what);
@@ -38,7 +37,6 @@ impl Counter {
     }
 
     /// Whether a terminal shows the count.
-    #[must_use]
     pub fn is_shown(&self) -> bool {
         !self.0.is_hidden()
     }

@@ -12,11 +12,8 @@ use windlass_session::protocol::{Daemon, Endpoint, Protocol, ServedQueue};
 use crate::config::{self, Config};
 use crate::failure::Failure;
 use crate::random::random_seed;
-use windlass_hub::broker::Broker;
-use windlass_hub::clock;
-use windlass_hub::names::ProtocolNames;
-use windlass_net::served::Served;
-use windlass_net::tls::Handshaker;
+use windlass_hub::{Broker, ProtocolNames, clock};
+use windlass_net::{Handshaker, Served};
 
 /// The names of the configured protocols.
 pub(crate) fn names(config: &Config) -> ProtocolNames {
@@ -144,7 +141,7 @@ mod tests {
 
     use super::*;
     use crate::config::fixture::config;
-    use windlass_hub::hub::{Durability, Hub};
+    use windlass_hub::{Durability, Hub};
     use windlass_net::testing::Files;
 
     #[test]

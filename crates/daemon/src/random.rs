@@ -1,7 +1,6 @@
 //! Random numbers from the system.
 
 /// A number that outsiders cannot guess: for hash tables, the engine's random numbers, challenges and keys.
-#[must_use]
 pub fn random_seed() -> u64 {
     use std::hash::{BuildHasher, RandomState};
     // Every supported system has random numbers; the standard library's are the same ones, hashed.

@@ -4,37 +4,38 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use bytes::Bytes;
-use windlass_engine::{Cursor, Query, QueueCommand, QueueRow, Refusal, Reply};
+use windlass_engine::{Command, Cursor, Query, QueueRow, Refusal, Reply};
 
-use windlass_hub::broker::Broker;
+use windlass_hub::Broker;
 
-/// Reconciles one setting of queues. `of` reads the setting of a queue, if it is not the default; `set` sets it, or the
-/// default.
-pub(crate) fn agree_on_queues<T: Copy + PartialEq>(
+/// Reconciles what is there with what is wanted, by name. `set` sets something, or removes it.
+pub(crate) fn agree<O, N>(
     key: &'static str,
     broker: &dyn Broker,
-    wanted: BTreeMap<Bytes, T>,
-    of: impl Fn(&QueueRow) -> Option<T>,
-    set: impl Fn(Bytes, Option<T>) -> QueueCommand,
+    mut there: BTreeMap<Bytes, O>,
+    wanted: impl IntoIterator<Item = (Bytes, N)>,
+    is_same: impl Fn(&O, &N) -> bool,
+    set: impl Fn(Bytes, Option<N>) -> Command,
 ) -> Reconciliation {
     let mut done = Reconciliation::new(key);
-    let mut there = configured(broker, of);
-    for (queue, setting) in wanted {
-        let old = there.remove(&queue);
-        if old == Some(setting) {
-            done.same += 1;
-            continue;
-        }
-        let name = String::from_utf8_lossy(&queue).into_owned();
-        match (broker.ask(set(queue, Some(setting)).into()), old) {
-            (Err(why), _) => done.refused.push((name, why)),
-            (Ok(_), Some(_)) => done.changed += 1,
-            (Ok(_), None) => done.new += 1,
+    let mut to_set = Vec::new();
+    for (name, new) in wanted {
+        match there.remove(&name) {
+            Some(old) if is_same(&old, &new) => done.same += 1,
+            old => to_set.push((name, new, old.is_some())),
         }
     }
-    for queue in there.into_keys() {
-        let _ = broker.ask(set(queue, None).into());
+    // Removals come first: there may be no room for new entries before.
+    for name in there.into_keys() {
+        let _ = broker.ask(set(name, None));
         done.removed += 1;
+    }
+    for (name, new, is_change) in to_set {
+        match (broker.ask(set(name.clone(), Some(new))), is_change) {
+            (Err(why), _) => done.refused.push((String::from_utf8_lossy(&name).into_owned(), why)),
+            (Ok(_), true) => done.changed += 1,
+            (Ok(_), false) => done.new += 1,
+        }
     }
     done
 }

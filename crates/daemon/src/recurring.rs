@@ -14,8 +14,8 @@ use windlass_engine::{Cursor, Engine, NewSchedule, Protocol, Query, Reply, Sched
 use windlass_session::protocol::Schedules;
 
 use crate::config::Config;
-use crate::reconcile::Reconciliation;
-use windlass_hub::broker::Broker;
+use crate::reconcile::{self, Reconciliation};
+use windlass_hub::Broker;
 
 /// The names of all configured schedules begin with this.
 const CONFIGURED: &str = "configuration: ";
@@ -61,29 +61,12 @@ pub(crate) fn set_missed(engine: &mut Engine, config: &Config) {
 
 /// Reconciles the engine's schedules with the configuration.
 pub(crate) fn agree(broker: &dyn Broker, Recurring { protocol, schedules }: Recurring) -> Reconciliation {
-    let mut done = Reconciliation::new(schedules.key);
-    let mut there = configured(broker, protocol);
-    let mut to_set = Vec::new();
-    for new in schedules.entries {
-        match new.key.as_ref().and_then(|key| there.remove(key)) {
-            Some(old) if is_same(&old, &new) => done.same += 1,
-            old => to_set.push((new, old.is_some())),
-        }
-    }
-    // Removals come first: there may be no room for new schedules before.
-    for schedule in there.into_values() {
-        let _ = broker.ask(ScheduleCommand::Remove(ScheduleRef::Id(schedule.id)).into());
-        done.removed += 1;
-    }
-    for (new, is_change) in to_set {
-        let name = String::from_utf8_lossy(new.key.as_deref().unwrap_or_default()).into_owned();
-        match (broker.ask(ScheduleCommand::Set(Box::new(new)).into()), is_change) {
-            (Err(why), _) => done.refused.push((name, why)),
-            (Ok(_), true) => done.changed += 1,
-            (Ok(_), false) => done.new += 1,
-        }
-    }
-    done
+    let wanted = schedules.entries.into_iter().map(|new| (new.key.clone().unwrap_or_default(), new));
+    let set = |key, new: Option<NewSchedule>| match new {
+        Some(new) => ScheduleCommand::Set(Box::new(new)).into(),
+        None => ScheduleCommand::Remove(ScheduleRef::Key { protocol, key }).into(),
+    };
+    reconcile::agree(schedules.key, broker, configured(broker, protocol), wanted, is_same, set)
 }
 
 fn is_same(old: &Schedule, new: &NewSchedule) -> bool {
@@ -113,7 +96,7 @@ mod tests {
 
     use super::*;
     use crate::config::fixture::config;
-    use windlass_hub::hub::{Durability, Hub};
+    use windlass_hub::{Durability, Hub};
 
     fn hub(limits: Limits) -> Hub {
         Hub::new(Engine::new(limits, 7), Journal::new(), Durability::Soon, 7)

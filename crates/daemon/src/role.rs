@@ -8,7 +8,7 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use tokio::sync::mpsc::UnboundedReceiver;
 
-use windlass_hub::view::View;
+use windlass_hub::{Broker, Budget, View, limited};
 
 use crate::cluster::{Joining, Listening, Member, YIELD};
 use crate::config::Config;
@@ -19,11 +19,7 @@ use crate::export::Exports;
 use crate::failure::Failure;
 use crate::figures::Figures;
 use crate::notify;
-use windlass_hub::broker::Broker;
-use windlass_hub::budget::Budget;
-use windlass_hub::limited;
-use windlass_net::listen::Acceptor;
-use windlass_net::served::Served;
+use windlass_net::{Acceptor, Served};
 
 /// Where the store is when the daemon starts.
 pub(crate) enum Place {
@@ -56,7 +52,7 @@ impl Roles {
     /// The queue, as connections see it.
     pub(crate) fn broker(&self) -> Arc<dyn Broker> {
         match self {
-            Self::Alone(prepared) => Arc::<windlass_hub::hub::Hub>::clone(prepared.hub()),
+            Self::Alone(prepared) => Arc::<windlass_hub::Hub>::clone(prepared.hub()),
             Self::Cluster(joining) => joining.broker(),
         }
     }

@@ -8,8 +8,8 @@ use windlass_config::Period;
 use windlass_engine::{Backoff, Bridge, Codec, QueueCommand, QueueRow, QueueRules, Retry, is_pattern};
 
 use crate::config::{self, Config};
-use crate::reconcile::{Reconciliation, agree_on_queues};
-use windlass_hub::broker::Broker;
+use crate::reconcile::{self, Reconciliation, configured};
+use windlass_hub::Broker;
 
 /// By queue.
 pub(crate) type Rules = BTreeMap<Bytes, QueueRules>;
@@ -56,10 +56,9 @@ pub(crate) fn bridge(config: &Config) -> Bridge {
 
 /// Reconciles the engine's rules with the configuration.
 pub(crate) fn agree(broker: &dyn Broker, wanted: Rules) -> Reconciliation {
-    agree_on_queues("queues", broker, wanted, ruled, |queue, rules| QueueCommand::SetRules {
-        queue,
-        rules: rules.unwrap_or_default(),
-    })
+    let set =
+        |queue, rules: Option<QueueRules>| QueueCommand::SetRules { queue, rules: rules.unwrap_or_default() }.into();
+    reconcile::agree("queues", broker, configured(broker, ruled), wanted, PartialEq::eq, set)
 }
 
 fn ruled(row: &QueueRow) -> Option<QueueRules> {
@@ -73,8 +72,7 @@ mod tests {
 
     use super::*;
     use crate::config::fixture::config;
-    use crate::reconcile::configured;
-    use windlass_hub::hub::{Durability, Hub};
+    use windlass_hub::{Durability, Hub};
 
     fn wanted_of(text: &str) -> Rules {
         wanted(&config(text))

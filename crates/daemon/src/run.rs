@@ -24,11 +24,9 @@ use crate::operator_port::{BoundPort, Connects, Inside, Renewable};
 use crate::protocols;
 use crate::role::{Place, Roles};
 use crate::warnings;
-use windlass_hub::budget::Budget;
-use windlass_net::connection::Shared;
-use windlass_net::listen::{Acceptor, Bound, SocketFile};
-use windlass_net::served::Served;
-use windlass_net::serving::Threads;
+use windlass_hub::Budget;
+use windlass_net::{Acceptor, Bound, SocketFile};
+use windlass_net::{Served, Shared, Threads};
 
 /// Runs the daemon until it is asked to stop, then drains it. `reread` reads the configuration again from its source:
 /// SIGHUP applies the settings that may change while the daemon runs. `run` calls `ready` once it has its data and its
@@ -219,8 +217,8 @@ mod tests {
 
     use super::*;
     use crate::config::fixture;
-    use windlass_hub::hub::{Durability, Hub};
     use windlass_hub::testing::captured;
+    use windlass_hub::{Durability, Hub};
     use windlass_net::testing::Files;
     use windlass_net::testing::acceptor;
 

@@ -8,8 +8,8 @@ use windlass_config::Period;
 use windlass_engine::{QueueCommand, QueueRow, Throttle};
 
 use crate::config::Config;
-use crate::reconcile::{Reconciliation, agree_on_queues};
-use windlass_hub::broker::Broker;
+use crate::reconcile::{self, Reconciliation, configured};
+use windlass_hub::Broker;
 
 /// By queue.
 pub(crate) type Throttles = BTreeMap<Bytes, Throttle>;
@@ -28,10 +28,8 @@ pub(crate) fn wanted(config: &Config) -> Throttles {
 
 /// Reconciles the engine's throttles with the configuration.
 pub(crate) fn agree(broker: &dyn Broker, wanted: Throttles) -> Reconciliation {
-    agree_on_queues("throttles", broker, wanted, throttled, |queue, throttle| QueueCommand::Throttle {
-        queue,
-        throttle,
-    })
+    let set = |queue, throttle| QueueCommand::Throttle { queue, throttle }.into();
+    reconcile::agree("throttles", broker, configured(broker, throttled), wanted, PartialEq::eq, set)
 }
 
 fn throttled(row: &QueueRow) -> Option<Throttle> {
@@ -45,8 +43,7 @@ mod tests {
 
     use super::*;
     use crate::config::fixture::config;
-    use crate::reconcile::configured;
-    use windlass_hub::hub::{Durability, Hub};
+    use windlass_hub::{Durability, Hub};
 
     fn wanted_of(text: &str) -> Throttles {
         wanted(&config(&format!("[faktory.throttles]\n{text}")))

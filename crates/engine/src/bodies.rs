@@ -25,7 +25,6 @@ impl Event {
     }
 
     /// Whether this event waits for a body.
-    #[must_use]
     pub fn waits_for_body(&self) -> bool {
         match self {
             Self::Reply(_, Reply::Taken(taken)) | Self::Notice(Notice::Delivered(taken)) => taken.stored.is_some(),

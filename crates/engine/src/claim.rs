@@ -52,7 +52,6 @@ pub struct Held {
 
 impl Held {
     /// Whether a command of the lease's holder names this job, which has the number `id`.
-    #[must_use]
     pub fn is_named(&self, id: JobId, job: &JobRef) -> bool {
         match job {
             JobRef::Id(named) => *named == id,

@@ -31,7 +31,6 @@ pub struct Clock {
 
 impl Clock {
     /// A wall clock that is ahead of the engine's time by `skew_ms`.
-    #[must_use]
     pub const fn skewed(skew_ms: i64) -> Self {
         Self { skew_ms, boot: 0, ahead_ms: 0, at: Timestamp(0) }
     }
@@ -81,14 +80,12 @@ pub struct Reading {
 
 impl Reading {
     /// The wall clock.
-    #[must_use]
     pub const fn wall(&self) -> Timestamp {
         self.now.shifted(self.clock.skew_ms)
     }
 
     /// Whether a context with this time and these clocks is from a later reading. Only a pause lowers `ahead_ms`, and
     /// the time stands still after it, so that equal times may be from before and after a pause.
-    #[must_use]
     pub const fn is_older_than(&self, now: Timestamp, clock: &Clock) -> bool {
         let same_boot = self.clock.boot == clock.boot && clock.boot != 0;
         self.now.0 < now.0 || same_boot && self.clock.ahead_ms > clock.ahead_ms
@@ -99,7 +96,6 @@ impl Timekeeper {
     /// Continues from the clock in the journal. `boot` identifies this boot of the machine (0: unknown),
     /// `since_boot_ms` is the time since then. In the same boot the time continues exactly; after another boot the wall
     /// clock gives the elapsed time.
-    #[must_use]
     pub fn start(kept: &Clock, boot: u64, since_boot_ms: u64, wall: Timestamp) -> Self {
         let same_boot = boot != 0 && kept.boot == boot;
         let exact = Timestamp(since_boot_ms).shifted(kept.ahead_ms);

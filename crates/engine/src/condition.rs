@@ -112,13 +112,11 @@ pub enum Calls {
 
 impl Condition {
     /// Whether the condition is about a job's body.
-    #[must_use]
     pub const fn reads_body(&self) -> bool {
         matches!(self, Self::Body(_) | Self::Calls { .. } | Self::Type(_) | Self::Text(_))
     }
 
     /// Whether a job fulfils the condition. Without a reader, those that need one hold for no job.
-    #[must_use]
     pub fn holds(&self, subject: Subject<'_>, skew_ms: i64, reader: Option<&dyn JobReader>) -> bool {
         let Subject { job, queue, batch } = subject;
         match self {

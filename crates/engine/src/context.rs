@@ -33,7 +33,6 @@ pub struct Context {
 
 impl Context {
     /// A turn at `now`, with the wall clock equal to it. `seed` determines all random numbers.
-    #[must_use]
     pub const fn new(now: Timestamp, seed: u64) -> Self {
         let clock = Clock::skewed(0);
         Self {

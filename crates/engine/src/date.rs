@@ -21,7 +21,6 @@ const fn is_leap(year: u64) -> bool {
 }
 
 /// Days in a month (from 1).
-#[must_use]
 pub const fn month_days(year: u64, month: u64) -> u64 {
     match month {
         2 if is_leap(year) => 29,
@@ -37,7 +36,6 @@ const fn days_before(month: u64) -> u64 {
 }
 
 /// Year, month (from 1) and day (from 1) of a day counted from 1 January 1970.
-#[must_use]
 pub const fn date(day: u64) -> (u64, u64, u64) {
     let day = day + EPOCH_DAY;
     let (era, day) = (day / ERA_DAYS, day % ERA_DAYS);
@@ -51,7 +49,6 @@ pub const fn date(day: u64) -> (u64, u64, u64) {
 }
 
 /// The inverse of [`date`], from 1970 on.
-#[must_use]
 pub const fn day_number(year: u64, month: u64, day: u64) -> u64 {
     let (year, month) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
     let (era, year) = (year / ERA_YEARS, year % ERA_YEARS);
@@ -60,7 +57,6 @@ pub const fn day_number(year: u64, month: u64, day: u64) -> u64 {
 
 /// A moment of the wall clock as RFC 3339 writes it, in UTC, to the millisecond; `None` for a moment that never comes.
 /// What comes after the year 9999 is written as its end.
-#[must_use]
 pub fn moment_text(at: Timestamp) -> Option<String> {
     if at == Timestamp::NEVER {
         return None;

@@ -7,7 +7,6 @@ const PATTERN_MAX: usize = 160;
 
 /// What an error has in common with others of its kind: the class and the first line of the message, with `*` for words
 /// with digits, and for what is in quotes. Two failures with the same text here are of one group.
-#[must_use]
 pub fn error_group(failure: &Failure) -> String {
     let parts = [&failure.kind, &failure.message].map(|part| String::from_utf8_lossy(part));
     let parts: Vec<&str> = parts.iter().map(AsRef::as_ref).filter(|part| !part.is_empty()).collect();

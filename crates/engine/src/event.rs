@@ -268,7 +268,6 @@ pub struct JobChange {
 
 impl Event {
     /// Whether this event promises durability: it must not be sent before the journal has written the change.
-    #[must_use]
     pub const fn acknowledges(&self) -> bool {
         match self {
             Self::Reply(tag, reply) => reply.acknowledges(*tag),
@@ -278,13 +277,11 @@ impl Event {
 
     /// Whether this event must wait for the journal even where acknowledgements need not: then the journal must have
     /// written every earlier change.
-    #[must_use]
     pub const fn is_barrier(&self) -> bool {
         matches!(self, Self::Reply(_, Reply::Settled))
     }
 
     /// The job that this event gives its client to work on.
-    #[must_use]
     pub fn handed_out(&self) -> Option<&Taken> {
         match self {
             Self::Reply(_, Reply::Taken(job)) | Self::Notice(Notice::Delivered(job)) => Some(job),
@@ -293,13 +290,11 @@ impl Event {
     }
 
     /// Whether this event gives its client a job under a lease that outlives the connection.
-    #[must_use]
     pub fn grants_lasting_lease(&self) -> bool {
         self.handed_out().is_some_and(|job| !job.connection_bound)
     }
 
     /// Whether the client must get this event however much it has not read yet.
-    #[must_use]
     pub const fn is_urgent(&self) -> bool {
         matches!(self, Self::Notice(Notice::Close))
     }
@@ -324,7 +319,6 @@ impl Event {
     }
 
     /// Roughly the bytes that this event holds. Rows of a listing share their bodies with the jobs in the engine.
-    #[must_use]
     pub fn bytes(&self) -> usize {
         match self {
             Self::Reply(_, reply) => reply.bytes(),
@@ -334,7 +328,6 @@ impl Event {
 
     /// The bytes of this event that may be shared with the engine or with other clients' events, if they are at least
     /// this many.
-    #[must_use]
     pub fn large_body(&self, bytes_min: usize) -> Option<Bytes> {
         let bytes = match self {
             Self::Reply(_, Reply::Looked { job: Some(view), .. })
@@ -359,7 +352,6 @@ const ROW_BYTES: usize = 256;
 
 impl Reply {
     /// Whether the reply to a command with this tag promises durability: see [`Event::acknowledges`].
-    #[must_use]
     pub const fn acknowledges(&self, tag: Tag) -> bool {
         match self {
             Self::Pushed { durable, .. } => *durable,
@@ -458,7 +450,6 @@ impl End {
 
 impl Taken {
     /// Bytes of the body, wherever it is.
-    #[must_use]
     pub fn body_len(&self) -> usize {
         self.stored.map_or(self.body.len(), |stored| stored.len as usize)
     }

@@ -38,7 +38,6 @@ impl Item {
 
 impl Glob {
     /// Parses a pattern; any text is valid.
-    #[must_use]
     pub fn new(pattern: &[u8]) -> Self {
         let mut pieces = vec![Vec::new()];
         let mut rest = pattern;
@@ -68,13 +67,11 @@ impl Glob {
     }
 
     /// The pattern as it was given.
-    #[must_use]
     pub fn pattern(&self) -> &Bytes {
         &self.0.pattern
     }
 
     /// Whether the pattern matches the whole text.
-    #[must_use]
     pub fn matches(&self, text: &[u8]) -> bool {
         let Some((first, rest)) = self.0.pieces.split_first() else { return text.is_empty() };
         if !begins(text, first) {

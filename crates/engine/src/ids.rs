@@ -28,7 +28,6 @@ impl Timestamp {
     }
 
     /// Milliseconds from `earlier` to this moment, 0 if `earlier` is later.
-    #[must_use]
     pub const fn ms_since(self, earlier: Self) -> u64 {
         self.0.saturating_sub(earlier.0)
     }
@@ -45,7 +44,7 @@ impl fmt::Debug for Timestamp {
 pub struct JobId(pub u64);
 
 /// A queue's number. Small and journalled; reused only after the queue and all its jobs are gone.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Deserialize, Serialize)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Deserialize, Serialize)]
 pub struct QueueId(pub u32);
 
 /// A connection's number, assigned by the server. Never reused within one run of the daemon. No connection has 0.
@@ -57,7 +56,6 @@ impl ClientId {
     pub const OWN_BITS: u32 = 40;
 
     /// The number of the daemon at which the client is connected. 0: the one that has the engine.
-    #[must_use]
     pub const fn daemon(self) -> u64 {
         self.0 >> Self::OWN_BITS
     }
@@ -85,19 +83,16 @@ impl Tag {
     /// assert_eq!(Tag::silent(7).number(), 7);
     /// assert!(!Tag::NONE.wants_answer());
     /// ```
-    #[must_use]
     pub const fn silent(number: u64) -> Self {
         Self(number | Self::SILENT)
     }
 
     /// Whether this tag requests an acknowledgement of success.
-    #[must_use]
     pub const fn wants_answer(self) -> bool {
         self.0 != 0 && self.0 & Self::SILENT == 0
     }
 
     /// The session's number, below 2^63.
-    #[must_use]
     pub const fn number(self) -> u64 {
         self.0 & !Self::SILENT
     }
@@ -120,13 +115,11 @@ impl Token {
     /// assert!(Token::of(2, 1) > Token::of(1, 9));
     /// assert_eq!(Token::of(2, 9).delivery(), 9);
     /// ```
-    #[must_use]
     pub const fn of(run: u64, delivery: u32) -> Self {
         Self(run << Self::DELIVERY_BITS | delivery as u64)
     }
 
     /// The number of the delivery, of a token of a `work` queue.
-    #[must_use]
     #[expect(clippy::cast_possible_truncation, reason = "the bits above belong to the run")]
     pub const fn delivery(self) -> u32 {
         self.0 as u32
@@ -163,13 +156,11 @@ impl Protocol {
     }
 
     /// Its name: that of its section of the configuration, of its aliases of queues, and in filters and exports.
-    #[must_use]
     pub fn name(self) -> &'static str {
         self.row().map_or("unknown", |row| row.name)
     }
 
     /// Its common name, in messages to the operator.
-    #[must_use]
     pub fn title(self) -> &'static str {
         self.row().map_or("unknown", |row| row.title)
     }
@@ -213,7 +204,6 @@ impl Protocols {
     pub const ALL: Self = Self(u8::MAX);
 
     /// This protocol; all for `None`.
-    #[must_use]
     pub const fn of(protocol: Option<Protocol>) -> Self {
         match protocol {
             Some(Protocol(number)) => Self(1 << if number < 7 { number } else { 7 }),
@@ -222,31 +212,26 @@ impl Protocols {
     }
 
     /// The set with these bits, by the numbers of the protocols.
-    #[must_use]
     pub const fn from_bits(bits: u8) -> Self {
         Self(bits)
     }
 
     /// Its bits, by the numbers of the protocols.
-    #[must_use]
     pub const fn bits(self) -> u8 {
         self.0
     }
 
     /// Whether it is empty.
-    #[must_use]
     pub const fn is_empty(self) -> bool {
         self.0 == 0
     }
 
     /// Whether all of `other` are in it.
-    #[must_use]
     pub const fn include(self, other: Self) -> bool {
         other.0 & !self.0 == 0
     }
 
     /// Whether this protocol is in it.
-    #[must_use]
     pub const fn has(self, protocol: Protocol) -> bool {
         self.include(Self::of(Some(protocol)))
     }
@@ -286,7 +271,6 @@ impl Priority {
     pub const COUNT: usize = 9;
 
     /// The nearest valid priority.
-    #[must_use]
     pub const fn clamped(value: u8) -> Self {
         match value {
             0 => Self::MIN,
@@ -296,13 +280,11 @@ impl Priority {
     }
 
     /// The number, 1 to 9.
-    #[must_use]
     pub const fn value(self) -> u8 {
         self.0
     }
 
     /// 0 for the most urgent, 8 for the least urgent: an index into tables by priority.
-    #[must_use]
     pub const fn lane(self) -> usize {
         (Self::MAX.0 - self.0) as usize
     }

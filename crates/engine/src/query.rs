@@ -262,19 +262,16 @@ pub struct QueueRow {
 
 impl QueueRow {
     /// Whether it holds back any jobs.
-    #[must_use]
     pub const fn is_paused(&self) -> bool {
         !self.paused.is_empty()
     }
 
     /// Jobs in one state.
-    #[must_use]
     pub fn jobs(&self, state: JobStateKind) -> u32 {
         self.places.get(state as usize).copied().unwrap_or_default()
     }
 
     /// Jobs that are ready, leased, scheduled or retrying: all except dead, parked and done ones.
-    #[must_use]
     pub fn live(&self) -> u32 {
         JobStateKind::ALL.into_iter().filter(|state| state.is_live()).map(|state| self.jobs(state)).sum()
     }
@@ -386,7 +383,6 @@ pub struct ProtocolStats {
 
 impl Stats {
     /// The figures of one protocol.
-    #[must_use]
     pub fn of(&self, protocol: Protocol) -> ProtocolStats {
         let none = ProtocolStats { protocol, totals: Totals::default(), places: [0; JobStateKind::ALL.len()] };
         self.protocols.iter().find(|row| row.protocol == protocol).cloned().unwrap_or(none)
@@ -395,7 +391,6 @@ impl Stats {
 
 impl ProtocolStats {
     /// Jobs in one state.
-    #[must_use]
     pub fn jobs(&self, state: JobStateKind) -> u64 {
         self.places.get(state as usize).copied().unwrap_or_default()
     }
@@ -421,7 +416,6 @@ macro_rules! totals {
             }
 
             /// Counters with these values.
-            #[must_use]
             pub const fn of([$($name),*]: [u64; Self::COUNT]) -> Self {
                 Self { $($name),* }
             }

@@ -130,7 +130,6 @@ pub struct Past {
 
 impl NewJob {
     /// The simplest job: durable, normal priority, no retry, no listener.
-    #[must_use]
     pub fn new(protocol: Protocol, queue: Bytes, body: Bytes) -> Self {
         Self {
             queue,
@@ -188,13 +187,11 @@ pub enum Listen {
 
 impl Listen {
     /// Whether the producer listens.
-    #[must_use]
     pub const fn is_wanted(&self) -> bool {
         !matches!(self, Self::No)
     }
 
     /// The name under which the end can be collected, empty if there is none.
-    #[must_use]
     pub fn name(&self) -> &[u8] {
         if let Self::As(name) = self { name } else { &[] }
     }
@@ -323,7 +320,6 @@ pub enum JobRef {
 
 impl JobRef {
     /// By a coalescing key of one queue.
-    #[must_use]
     pub fn key(queue: Bytes, protocol: Protocol, key: Bytes) -> Self {
         Self::Key(Box::new(QueueKey { queue, protocol, key }))
     }

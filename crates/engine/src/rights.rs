@@ -34,13 +34,11 @@ impl Rights {
     pub const ALL: Self = Self(Right::Submit.bit() | Right::Work.bit() | Right::Administer.bit());
 
     /// Whether these include a right.
-    #[must_use]
     pub const fn include(self, right: Right) -> bool {
         self.0 & right.bit() != 0
     }
 
     /// Whether a client with these may send the command.
-    #[must_use]
     pub fn allow(self, command: &Command) -> bool {
         self == Self::ALL || command.right().is_none_or(|right| self.include(right))
     }

@@ -46,10 +46,12 @@ impl Starved {
         self.again_at.is_some_and(|at| now < at)
     }
 
+    #[cfg(any(test, debug_assertions, feature = "testing"))]
     pub(crate) fn has(&self, queue: QueueId) -> bool {
         self.queues.contains(&queue)
     }
 
+    #[cfg(any(test, debug_assertions, feature = "testing"))]
     pub(crate) const fn has_unclaimed(&self) -> bool {
         self.unclaimed
     }

@@ -51,7 +51,6 @@ impl Command {
     }
 
     /// The right that a client needs for the command; `None` if any client may send it.
-    #[must_use]
     pub const fn right(&self) -> Option<Right> {
         match self {
             Self::Job(JobCommand::Push(_) | JobCommand::Replace { .. } | JobCommand::Collect { .. })
@@ -74,20 +73,17 @@ impl Command {
     }
 
     /// Whether the command has an effect, or an answer, that is true only once the store has it.
-    #[must_use]
     pub fn needs_store(&self, tag: Tag) -> bool {
         let needs = self.needs();
         needs >= Needs::ToRespond || needs == Needs::ToAnswer && tag.wants_answer()
     }
 
     /// Whether the command adds something that the store must keep.
-    #[must_use]
     pub fn takes_room(&self) -> bool {
         self.needs() == Needs::Room
     }
 
     /// Whether the command gets an answer if it succeeds. A refusal answers any command.
-    #[must_use]
     pub const fn is_answered(&self, tag: Tag) -> bool {
         match self {
             Self::Client(command) => matches!(command, ClientCommand::Disconnect(_)) && tag.wants_answer(),
@@ -105,14 +101,12 @@ impl Command {
     }
 
     /// The job that the command submits.
-    #[must_use]
     pub const fn new_job(&self) -> Option<&NewJob> {
         if let Self::Job(JobCommand::Push(job)) = self { Some(job) } else { None }
     }
 
     /// Whether the command asks what is in jobs' bodies, so that it may have to wait for some
     /// ([`crate::Context::missing`]).
-    #[must_use]
     pub fn reads_bodies(&self) -> bool {
         if matches!(self, Self::Bulk(BulkCommand::ReadKeys { .. } | BulkCommand::Redrive { .. })) {
             return true;
@@ -127,19 +121,16 @@ impl Command {
     }
 
     /// Whether a worker reports with this command that it has ended a job.
-    #[must_use]
     pub const fn ends_job(&self) -> bool {
         matches!(self, Self::Lease(LeaseCommand::Finish { .. } | LeaseCommand::Fail { .. }))
     }
 
     /// Whether the command waits for work.
-    #[must_use]
     pub const fn waits_for_work(&self) -> bool {
         matches!(self, Self::Take(TakeCommand::Take(_) | TakeCommand::WaitForWork | TakeCommand::Credit { .. }))
     }
 
     /// Whether the command may be too long for one visit ([`crate::Engine::apply_in_part`]).
-    #[must_use]
     pub const fn runs_in_parts(&self) -> bool {
         matches!(self, Self::Client(ClientCommand::Close | ClientCommand::UnserveAll { .. }))
     }

@@ -130,6 +130,7 @@ impl Timers {
     }
 
     /// Asserts the count of live timers. Two equal timers for the same time count once.
+    #[cfg(any(test, debug_assertions, feature = "testing"))]
     pub(crate) fn check(&self, is_live: impl Fn(Timestamp, Timer) -> bool) {
         let all = self.heap.iter().chain(&self.by_wall).map(|Reverse(entry)| *entry);
         let live: BTreeSet<(Timestamp, Timer)> = all.filter(|(at, timer)| is_live(*at, *timer)).collect();

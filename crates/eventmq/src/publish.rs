@@ -101,7 +101,6 @@ pub struct SubscriberSpeaker {
 
 impl SubscriberSpeaker {
     /// The session of a connection that was just accepted. `registration` is its place in the listener's registry.
-    #[must_use]
     pub fn session(settings: &Settings, info: ClientInfo, registration: Registration) -> SubscriberSession {
         let topics = Subscriptions::new(settings.section.topics_max, settings.section.topic_bytes_max.bytes());
         let speaker = Self {

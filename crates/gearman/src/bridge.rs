@@ -17,7 +17,6 @@ pub fn workload<'a>(bridge: &Bridge, job: &Job<'a>) -> Result<Cow<'a, [u8]>, Unc
 }
 
 /// Converts the result of a worker of protocol `from` for a Gearman client.
-#[must_use]
 pub fn result<'a>(bridge: &Bridge, from: Protocol, result: &'a [u8]) -> Cow<'a, [u8]> {
     bridge.result(from, result).unwrap_or(Cow::Borrowed(result))
 }

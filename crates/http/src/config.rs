@@ -65,7 +65,6 @@ pub struct Configured {
 
 impl Http {
     /// Whether only this machine can connect to an address. A name that cannot be resolved now cannot be bound either.
-    #[must_use]
     pub fn is_local(listen: &ListenAddress) -> bool {
         listen.resolve().unwrap_or_default().iter().all(|address| match address {
             Address::Tcp(address) => address.ip().to_canonical().is_loopback(),
@@ -79,7 +78,6 @@ impl Http {
     }
 
     /// Whether requests need a login.
-    #[must_use]
     pub fn has_login(&self) -> bool {
         self.logins_file().is_some() || !self.password.is_empty()
     }

@@ -17,7 +17,7 @@ mod pace;
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// What another thread asks of the checkpoint thread, as an export.
-pub type Request = Box<dyn FnOnce(&mut Checkpointer) + Send>;
+pub(crate) type Request = Box<dyn FnOnce(&mut Checkpointer) + Send>;
 
 /// Where requests go.
 #[derive(Clone, Debug)]
@@ -30,7 +30,6 @@ pub struct Requests {
 impl Requests {
     /// Requests that are kept for ever.
     #[cfg(any(test, feature = "testing"))]
-    #[must_use]
     pub fn to_no_thread() -> Self {
         let (requests, kept) = mpsc::channel();
         std::mem::forget(kept);

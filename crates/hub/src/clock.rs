@@ -124,7 +124,6 @@ pub fn now() -> Timestamp {
 }
 
 /// Now, by the wall clock, in milliseconds since the epoch. A clock set before 1970 reads as 1970.
-#[must_use]
 pub fn wall() -> Timestamp {
     Timestamp(u64::try_from(since_epoch().as_millis()).unwrap_or(u64::MAX))
 }

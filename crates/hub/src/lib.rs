@@ -14,22 +14,37 @@
 
 #![allow(clippy::new_without_default, clippy::len_without_is_empty, reason = "no caller is generic over them")]
 
-pub mod attempts;
-pub mod broker;
-pub mod budget;
-pub mod checkpoints;
+mod attempts;
+mod broker;
+mod budget;
+mod checkpoints;
 pub mod clock;
-pub mod commit;
-pub mod hub;
+mod commit;
+mod hub;
 pub mod limited;
-pub mod loading;
-pub mod loads;
-pub mod mailbox;
-pub mod names;
-pub mod published;
+mod loading;
+mod loads;
+mod mailbox;
+mod names;
+mod published;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
-pub mod view;
-pub mod waker;
-pub mod waking;
-pub mod warnings;
+mod view;
+mod waker;
+mod waking;
+mod warnings;
+
+pub use attempts::Attempts;
+pub use broker::{Batch, Broker, CommitDuty, Health, Visited};
+pub use budget::{Budget, Hold, Member, SMALL_BYTES, Share};
+pub use checkpoints::{Checkpoints, Requests};
+pub use commit::{BOUNDS_US, CommitDurations, CommitTimeouts, CommitTimes, Commits, Committer, Pace, TurnCommits};
+pub use hub::{Cut, Durability, Hub, StoreHealth};
+pub use loading::Loader;
+pub use loads::{LoadFigures, Loading};
+pub use mailbox::{Filling, Letter, Mail, Mailbox, POSTED_ROOM_BYTES};
+pub use names::ProtocolNames;
+pub use published::{Publication, Published, SharedBudget};
+pub use view::{Edge, Role, View};
+pub use waker::{ConnectionId, Waker, WithMail};
+pub use waking::{Bell, Inbox};

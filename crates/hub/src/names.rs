@@ -8,19 +8,16 @@ pub struct ProtocolNames(Vec<(Protocol, &'static str, &'static str)>);
 
 impl ProtocolNames {
     /// The protocols that this daemon serves.
-    #[must_use]
     pub const fn new(names: Vec<(Protocol, &'static str, &'static str)>) -> Self {
         Self(names)
     }
 
     /// The name of a protocol's section.
-    #[must_use]
     pub fn name(&self, protocol: Protocol) -> &'static str {
         self.0.iter().find(|(id, ..)| *id == protocol).map_or("?", |(_, name, _)| name)
     }
 
     /// A protocol's common name.
-    #[must_use]
     pub fn title(&self, protocol: Protocol) -> &'static str {
         self.0.iter().find(|(id, ..)| *id == protocol).map_or("other", |(.., title)| title)
     }

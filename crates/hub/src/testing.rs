@@ -11,13 +11,11 @@ use windlass_engine::{ClientId, Codec, JobId, Priority, Protocol, Taken, Timesta
 use crate::waker::{ConnectionId, Waker, WithMail};
 
 /// The owner of a mailbox on no thread.
-#[must_use]
 pub fn nowhere() -> (Arc<dyn Waker>, ConnectionId) {
     (Arc::new(WithMail::default()), ConnectionId { index: 0, client: ClientId(1) })
 }
 
 /// A job under a lease that outlives its connection.
-#[must_use]
 pub fn taken() -> Taken {
     Taken {
         id: JobId(1),
@@ -59,13 +57,11 @@ impl Write for Lines {
 }
 
 /// The text that this thread logs while `run` runs, from `INFO` on and without times.
-#[must_use]
 pub fn captured(run: impl FnOnce()) -> String {
     captured_from(Level::INFO, run)
 }
 
 /// The same from another level on.
-#[must_use]
 pub fn captured_from(level: Level, run: impl FnOnce()) -> String {
     LazyLock::force(&SECOND);
     crate::limited::own::begin();

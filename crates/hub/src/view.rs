@@ -62,7 +62,6 @@ pub struct View {
 
 impl View {
     /// The view of a daemon that is alone.
-    #[must_use]
     pub const fn alone() -> Self {
         Self { role: Mutex::new(Role::Alone), edges: Mutex::new(BTreeMap::new()), changes: AtomicU64::new(0) }
     }

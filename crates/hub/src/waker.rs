@@ -40,7 +40,6 @@ pub struct WithMail {
 
 impl WithMail {
     /// The task waits for `notify`, and takes the clients then.
-    #[must_use]
     pub fn new(notify: Arc<Notify>) -> Self {
         Self { clients: Mutex::default(), notify }
     }

@@ -7,7 +7,7 @@ use crate::names::ProtocolNames;
 use crate::warn_limited;
 
 /// Logs a warning for each notice. Do not call it with the hub's lock held.
-pub fn log(warnings: Vec<Warning>, names: &ProtocolNames) {
+pub(crate) fn log(warnings: Vec<Warning>, names: &ProtocolNames) {
     warnings.into_iter().for_each(|notice| log_one(&notice, names));
 }
 

@@ -76,7 +76,6 @@ pub struct Encoder<T> {
 
 impl<T: Serialize> Encoder<T> {
     /// An empty stream whose frames are at most this long.
-    #[must_use]
     pub const fn new(bytes_max: usize) -> Self {
         Self { out: Vec::new(), begun: None, bytes_max, version: VERSION, items: PhantomData }
     }
@@ -87,7 +86,6 @@ impl<T: Serialize> Encoder<T> {
     }
 
     /// The version that it writes. An item that is newer must not be offered.
-    #[must_use]
     pub const fn version(&self) -> u8 {
         self.version
     }
@@ -138,13 +136,11 @@ impl<T: Serialize> Encoder<T> {
     }
 
     /// Bytes written and not taken.
-    #[must_use]
     pub const fn len(&self) -> usize {
         self.out.len()
     }
 
     /// Whether nothing was written since the last call of [`Encoder::take`].
-    #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.out.is_empty()
     }
@@ -213,7 +209,6 @@ pub struct Decoder<T> {
 
 impl<T: DeserializeOwned> Decoder<T> {
     /// A stream whose frames are at most this long.
-    #[must_use]
     pub fn new(bytes_max: usize) -> Self {
         Self { input: BytesMut::new(), left: 0, bytes_max, version: None, failed: None, items: PhantomData }
     }
@@ -225,7 +220,6 @@ impl<T: DeserializeOwned> Decoder<T> {
     }
 
     /// The version of the stream; `None` before its first frame.
-    #[must_use]
     pub const fn version(&self) -> Option<u8> {
         self.version
     }

@@ -56,7 +56,6 @@ enum Entry {
 
 impl Ledger {
     /// Nothing yet.
-    #[must_use]
     pub const fn new(bounds: Bounds) -> Self {
         Self { bounds, clients: BTreeMap::new(), bytes: 0, turn: 0 }
     }
@@ -125,7 +124,6 @@ impl Ledger {
     }
 
     /// Bytes that the ledger counts.
-    #[must_use]
     pub const fn bytes(&self) -> usize {
         self.bytes
     }

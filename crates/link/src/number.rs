@@ -22,32 +22,27 @@ impl Edge {
     pub const MAX: u32 = (1 << (u64::BITS - ClientId::OWN_BITS)) - 1;
 
     /// The edge with this number, which is from 1 to [`Edge::MAX`].
-    #[must_use]
     pub const fn new(number: u32) -> Option<Self> {
         if number == 0 || number > Self::MAX { None } else { Some(Self(number)) }
     }
 
     /// The number.
-    #[must_use]
     pub const fn number(self) -> u32 {
         self.0
     }
 
     /// The edge's own client, for what the daemon asks on its own behalf. Its connections have the numbers from the
     /// next one on.
-    #[must_use]
     pub const fn first_client(self) -> ClientId {
         ClientId((self.0 as u64) << ClientId::OWN_BITS)
     }
 
     /// Whether a client is this edge's.
-    #[must_use]
     pub const fn owns(self, client: ClientId) -> bool {
         client.daemon() == self.0 as u64
     }
 
     /// The edge of a client; `None` for clients of the leader.
-    #[must_use]
     pub fn of(client: ClientId) -> Option<Self> {
         u32::try_from(client.daemon()).ok().and_then(Self::new)
     }

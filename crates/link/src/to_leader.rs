@@ -116,7 +116,6 @@ impl ToLeader {
     pub const SENT_SINCE: u8 = 5;
 
     /// The client that the item is about, if it is about one.
-    #[must_use]
     pub const fn client(&self) -> Option<ClientId> {
         match self {
             Self::Open { client, .. }
@@ -132,7 +131,6 @@ impl ToLeader {
     }
 
     /// Whether [`ToEdge::Applied`](crate::ToEdge::Applied) counts the item.
-    #[must_use]
     pub const fn is_counted(&self) -> bool {
         matches!(self, Self::Command { .. } | Self::Forbidden { .. })
     }

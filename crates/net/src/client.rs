@@ -19,10 +19,7 @@ use windlass_engine::{
 use windlass_session::Item;
 
 use crate::connection::Shared;
-use windlass_hub::broker::{Batch, Health, Visited};
-use windlass_hub::clock;
-use windlass_hub::mailbox::{Mail, Mailbox};
-use windlass_hub::waker::{ConnectionId, Waker};
+use windlass_hub::{Batch, ConnectionId, Health, Mail, Mailbox, Visited, Waker, clock};
 
 /// How long a client waits for the engine. Beyond it a client waits only for the commit of a change that the engine has.
 pub const PATIENCE: Duration = Duration::from_secs(2);
@@ -79,7 +76,6 @@ impl Clients {
     }
 
     /// A new client.
-    #[must_use]
     pub fn open(&self, info: ClientInfo) -> Client {
         let id = ClientId(self.next.fetch_add(1, Ordering::Relaxed));
         let shared = self.shared.renewed();
@@ -94,13 +90,11 @@ impl Clients {
     }
 
     /// Reads the clocks.
-    #[must_use]
     pub fn read_clock(&self) -> Reading {
         clock::read()
     }
 
     /// Whether the daemon serves.
-    #[must_use]
     pub fn readiness(&self) -> Readiness {
         match self.shared.broker.health() {
             Health::Stopping => Readiness::Stopping,
@@ -252,7 +246,7 @@ mod tests {
 
     use super::*;
     use crate::connection::tests::shared;
-    use windlass_hub::hub::{Durability, Hub};
+    use windlass_hub::{Durability, Hub};
 
     fn client() -> (Arc<Hub>, Client) {
         let hub = Arc::new(Hub::new(Engine::new(Limits::default(), 7), Journal::new(), Durability::Soon, 7));
@@ -309,7 +303,7 @@ mod tests {
         assert_eq!(clients.readiness(), Readiness::Draining);
         hub.set_failed(true);
         assert_eq!(clients.readiness(), Readiness::StoreFailed);
-        windlass_hub::broker::Broker::stop(&*hub);
+        windlass_hub::Broker::stop(&*hub);
         assert_eq!(clients.readiness(), Readiness::Stopping);
     }
 
@@ -365,7 +359,7 @@ mod tests {
         let mut client = client();
         assert!(matches!(tokio::join!(client.ask(push()), lapses).0, Err(Refusal::Unknown)));
         assert_eq!(jobs(), 1);
-        let stop = async { windlass_hub::broker::Broker::stop(&*hub) };
+        let stop = async { windlass_hub::Broker::stop(&*hub) };
         assert!(tokio::join!(client.watch((None, Bytes::new()), 9), stop).0.is_none());
     }
 
@@ -374,7 +368,7 @@ mod tests {
         let (hub, mut client) = client();
         let (given, ()) = tokio::join!(client.ask(take()), async { push(&hub, "q") });
         assert!(matches!(given, Ok(Reply::Taken(_))), "{given:?}");
-        let (given, ()) = tokio::join!(client.ask(take()), async { windlass_hub::broker::Broker::stop(&*hub) });
+        let (given, ()) = tokio::join!(client.ask(take()), async { windlass_hub::Broker::stop(&*hub) });
         assert!(matches!(given, Err(Refusal::Unavailable)), "{given:?}");
     }
 
@@ -402,7 +396,7 @@ mod tests {
             ["other", "q"].into_iter().for_each(|queue| push(&hub, queue));
         });
         assert_eq!(watched.unwrap().len(), 1);
-        let (watched, ()) = tokio::join!(client.watch(what(), 9), async { windlass_hub::broker::Broker::stop(&*hub) });
+        let (watched, ()) = tokio::join!(client.watch(what(), 9), async { windlass_hub::Broker::stop(&*hub) });
         assert!(watched.is_none());
         // An operator closes it.
         let (hub, mut client) = self::client();

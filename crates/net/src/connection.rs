@@ -36,11 +36,7 @@ use crate::patience::Pending;
 use crate::places::Admission;
 use crate::stream::Stream;
 use crate::traffic::{Counts, NO_HANDSHAKE};
-use windlass_hub::broker::Visited;
-use windlass_hub::budget::{Member as _, SMALL_BYTES};
-use windlass_hub::clock;
-use windlass_hub::mailbox::{Mail, Mailbox};
-use windlass_hub::waker::{ConnectionId, Waker};
+use windlass_hub::{ConnectionId, Mail, Mailbox, Member as _, SMALL_BYTES, Visited, Waker, clock};
 
 mod ahead;
 #[cfg(test)]

@@ -13,22 +13,37 @@
 //! * A connection knows no protocol, and not whether the engine is in this daemon.
 
 pub mod client;
-pub mod connection;
-pub mod file_mode;
-pub mod inherited;
+mod connection;
+mod file_mode;
+mod inherited;
 pub mod listen;
 mod output;
-pub mod patience;
-pub mod places;
-pub mod polling;
+mod patience;
+mod places;
+mod polling;
 pub mod rates;
-pub mod served;
-pub mod serving;
-pub mod settings;
-pub mod stops;
-pub mod stream;
+mod served;
+mod serving;
+mod settings;
+mod stops;
+mod stream;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 pub mod tls;
-pub mod traffic;
+mod traffic;
 mod warnings;
+
+pub use client::Clients;
+pub use connection::{Bounds, Shared};
+pub use file_mode::{FileMode, FileModeError};
+pub use inherited::Inherited;
+pub use listen::{Acceptor, Bound, KeepAlive, SocketFile};
+pub use patience::Patience;
+pub use places::{Admitted, PlaceLimits, Places};
+pub use polling::{Polling, PollingError};
+pub use rates::Allowance;
+pub use served::Served;
+pub use serving::{ThreadSlots, Threads, shorten_slices};
+pub use settings::Server;
+pub use tls::{Handshaker, Terms};
+pub use traffic::{Counts, ProtocolTraffic, Traffic};

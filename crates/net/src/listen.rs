@@ -29,11 +29,7 @@ use crate::settings::Server;
 use crate::stops::StopRequests;
 use crate::stream::Stream;
 use crate::traffic::{Counts, NO_PLACE, Traffic};
-use windlass_hub::broker::Broker;
-use windlass_hub::budget::Budget;
-use windlass_hub::hub::Hub;
-use windlass_hub::names::ProtocolNames;
-use windlass_hub::warn_limited;
+use windlass_hub::{Broker, Budget, Hub, ProtocolNames, warn_limited};
 
 #[cfg(test)]
 mod tests;
@@ -90,7 +86,6 @@ pub struct Acceptor {
 
 impl Acceptor {
     /// Accepts connections for these threads.
-    #[must_use]
     pub fn new(names: ProtocolNames, thread_slots: ThreadSlots, shared: Shared, places: PlaceLimits) -> Self {
         Self {
             hub: ArcSwapOption::empty(),

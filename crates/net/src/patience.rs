@@ -17,7 +17,7 @@ pub struct Patience {
 
 /// The message that a peer has begun, if there is one.
 #[derive(Debug, Default)]
-pub struct Pending {
+pub(crate) struct Pending {
     since: Option<Timestamp>,
     /// Whole messages received when it began.
     messages: u64,
@@ -29,12 +29,12 @@ pub struct Pending {
 
 impl Pending {
     /// More bytes have arrived.
-    pub const fn came(&mut self, bytes: usize) {
+    pub(crate) const fn came(&mut self, bytes: usize) {
         self.bytes = self.bytes.saturating_add(bytes as u64);
     }
 
     /// Updates the state: whether the peer is in the middle of a message, and how many it has finished.
-    pub fn look(&mut self, amid: bool, messages: u64, now: Timestamp) {
+    pub(crate) fn look(&mut self, amid: bool, messages: u64, now: Timestamp) {
         if !amid {
             (self.since, self.bytes) = (None, 0);
         } else if self.since.is_none() || messages != self.messages {
@@ -44,19 +44,19 @@ impl Pending {
     }
 
     /// Reading pauses.
-    pub fn pause(&mut self, now: Timestamp) {
+    pub(crate) fn pause(&mut self, now: Timestamp) {
         self.paused_at.get_or_insert(now);
     }
 
     /// Reading resumes.
-    pub fn resume(&mut self, now: Timestamp) {
+    pub(crate) fn resume(&mut self, now: Timestamp) {
         if let (Some(paused), Some(since)) = (self.paused_at.take(), &mut self.since) {
             *since = since.after_ms(now.ms_since(paused));
         }
     }
 
     /// When the message must be finished.
-    pub fn deadline(&self, patience: Patience) -> Option<Timestamp> {
+    pub(crate) fn deadline(&self, patience: Patience) -> Option<Timestamp> {
         let since = self.since.filter(|_| patience.timeout_ms > 0)?;
         let more_ms = self.bytes.saturating_mul(1000).checked_div(patience.bytes_per_s).unwrap_or_default();
         Some(since.after_ms(patience.timeout_ms.saturating_add(more_ms)))

@@ -22,8 +22,7 @@ use windlass_session::Reason;
 use windlass_session::protocol::IsAdmin;
 
 use crate::rates::{self, Allowance, Rates};
-use windlass_hub::mailbox::Mailbox;
-use windlass_hub::warn_limited;
+use windlass_hub::{Mailbox, warn_limited};
 
 #[cfg(test)]
 mod tests;
@@ -38,7 +37,7 @@ const CONNECTS: &str = "connections_per_address_per_minute";
 const PER_ADDRESS: &str = "connections_per_address_max";
 
 /// The limit of an address that has guessed.
-pub const FAILED_LOGINS: &str = "failed_logins_per_address_per_minute";
+pub(crate) const FAILED_LOGINS: &str = "failed_logins_per_address_per_minute";
 
 /// Administrators that are let in beyond the limit.
 const ADMINISTRATORS_MAX: usize = 4;
@@ -136,7 +135,6 @@ impl Drop for Admitted {
 
 impl Places {
     /// All places are free.
-    #[must_use]
     pub fn new(limits: PlaceLimits) -> Arc<Self> {
         Arc::new(Self { limits: ArcSwap::from_pointee(limits), inner: Mutex::default() })
     }

@@ -16,7 +16,6 @@ pub struct Allowance {
 
 impl Allowance {
     /// This many at once, and as many in each minute after that; `None` if that is 0.
-    #[must_use]
     pub fn per_minute(times: u32) -> Option<Self> {
         let every = Duration::from_secs(60).checked_div(times)?;
         Some(Self { at_once: times, every })
@@ -24,7 +23,6 @@ impl Allowance {
 }
 
 /// The part of an address that counts as one source: one host of IPv4, one network of IPv6.
-#[must_use]
 pub fn source(address: IpAddr) -> u128 {
     match address.to_canonical() {
         IpAddr::V4(address) => address.to_bits().into(),

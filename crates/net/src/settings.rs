@@ -68,7 +68,6 @@ windlass_config::section! {
 
 impl Server {
     /// The number of threads that serve connections.
-    #[must_use]
     pub fn threads_or_default(&self) -> usize {
         match self.threads {
             0 => cores().div_ceil(2),
@@ -78,7 +77,6 @@ impl Server {
 
     /// The number of threads that help them when turns are deep. Not if replies wait for the disk: two threads commit
     /// more often, and less at a time.
-    #[must_use]
     pub fn helpers(&self, waits_for_disk: bool) -> usize {
         if self.threads == 0 && !waits_for_disk { cores() / 2 } else { 0 }
     }

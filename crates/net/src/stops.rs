@@ -4,14 +4,8 @@ use tokio::sync::watch;
 use windlass_session::Stop;
 
 /// Clients' requests to stop the daemon.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct StopRequests(watch::Sender<Option<Stop>>);
-
-impl Default for StopRequests {
-    fn default() -> Self {
-        Self(watch::Sender::new(None))
-    }
-}
 
 impl StopRequests {
     /// Records that a client has asked the daemon to stop.

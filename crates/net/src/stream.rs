@@ -17,7 +17,7 @@ use rustix::net::{RecvFlags, SendFlags, recv, send};
 use socket2::SockRef;
 
 /// A socket of any kind that never blocks.
-pub trait Stream: Send + fmt::Debug {
+pub(crate) trait Stream: Send + fmt::Debug {
     /// Goes on with the handshake. Returns whether it is complete.
     ///
     /// # Errors
@@ -126,8 +126,7 @@ mod tests {
     use super::*;
     use crate::connection::tests::shared;
     use crate::serving::tests::ByHand;
-    use windlass_hub::broker::Broker as _;
-    use windlass_hub::hub::{Durability, Hub};
+    use windlass_hub::{Broker as _, Durability, Hub};
 
     /// Attempts again until the kernel has passed the bytes on.
     fn when_there(mut read: impl FnMut() -> io::Result<usize>) -> usize {

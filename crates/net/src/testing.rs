@@ -8,8 +8,7 @@ use std::time::Duration;
 
 use tempfile::TempDir;
 use windlass_config::Tls;
-use windlass_hub::hub::Hub;
-use windlass_hub::names::ProtocolNames;
+use windlass_hub::{Hub, ProtocolNames};
 
 use crate::connection::{Bounds, Shared};
 use crate::listen::Acceptor;
@@ -29,12 +28,10 @@ pub const BOUNDS: Bounds = Bounds {
 };
 
 /// The shared state of connections on this hub.
-#[must_use]
 pub fn shared(hub: &Arc<Hub>) -> Shared {
     Shared::new(Arc::<Hub>::clone(hub), Arc::clone(&hub.budget), BOUNDS)
 }
 /// Serves no connection.
-#[must_use]
 pub fn acceptor(hub: &Arc<Hub>) -> Arc<Acceptor> {
     let shared = shared(hub);
     let (_, thread_slots) = Threads::start((0, 0), &shared, Polling::Off).unwrap();
@@ -59,7 +56,6 @@ pub struct Files {
 
 impl Files {
     /// A certificate for `localhost`.
-    #[must_use]
     pub fn new(year: i32) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let mut params = rcgen::CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
@@ -76,7 +72,6 @@ impl Files {
     }
 
     /// The lines of a section of TLS.
-    #[must_use]
     pub fn toml(&self) -> String {
         let Tls { certificate, key, .. } = &self.tls;
         format!("certificate = {certificate:?}\nkey = {key:?}\n")

@@ -47,9 +47,9 @@ const ENDS: [&str; 11] = [
 ];
 
 /// The TLS handshake failed.
-pub const NO_HANDSHAKE: &str = "tls_handshake";
+pub(crate) const NO_HANDSHAKE: &str = "tls_handshake";
 /// There were too many connections.
-pub const NO_PLACE: &str = "no_place";
+pub(crate) const NO_PLACE: &str = "no_place";
 
 /// All counts of the daemon.
 #[derive(Debug, Default)]
@@ -57,7 +57,7 @@ pub struct Traffic(Mutex<Vec<(&'static str, Arc<Counts>)>>);
 
 /// The counts of one thread.
 #[derive(Debug)]
-pub struct ThreadTraffic {
+pub(crate) struct ThreadTraffic {
     all: Arc<Traffic>,
     own: Vec<(&'static str, Arc<Counts>)>,
 }
@@ -136,13 +136,12 @@ impl Traffic {
 
 impl ThreadTraffic {
     /// The counts of one thread.
-    #[must_use]
-    pub const fn new(all: Arc<Traffic>) -> Self {
+    pub(crate) const fn new(all: Arc<Traffic>) -> Self {
         Self { all, own: Vec::new() }
     }
 
     /// The thread's counts of a protocol.
-    pub fn of(&mut self, protocol: &'static str) -> Arc<Counts> {
+    pub(crate) fn of(&mut self, protocol: &'static str) -> Arc<Counts> {
         if let Some((_, counts)) = self.own.iter().find(|(other, _)| *other == protocol) {
             return Arc::clone(counts);
         }

@@ -35,7 +35,6 @@ fn source(command: &str, argument: &str) -> Option<Source> {
 
 /// The names for an argument of a command, each with an explanation; none if the daemon that `asker` asks does not answer
 /// soon.
-#[must_use]
 pub fn names(asker: &Operate, command: &str, argument: &str, data_dir: DataDir) -> Vec<(String, String)> {
     let Some((path, name, about)) = source(command, argument) else { return Vec::new() };
     let found = runtime().map(|runtime| {

@@ -35,24 +35,7 @@ pub struct Export {
     ask: Ask,
 }
 
-const EXPORT_HELP: &str = "\
-The export has everything that the daemon keeps: jobs in all states with their
-bodies, queues with their settings, schedules, batches, counters. It is a line
-of JSON for each, as of one commit: changes that were acknowledged before the
-command are in it, and later ones are not. The daemon goes on meanwhile.
-
-Without a daemon the data directory is read, and not changed. Its contents must
-be in order; `windlass salvage` writes what is left of damaged ones.
-
-`windlass import jsonl FILE` restores everything into a new data directory. It
-refuses a file that was cut short or changed. Not in an export: connections,
-what a worker holds until its connection ends, and the configuration.
-
-Exit codes:
-  0   complete
-  1   the daemon refuses, or FILE cannot be written
-  4   no daemon runs, and the data directory cannot be read
-  5   the export was cut short";
+const EXPORT_HELP: &str = include_str!("help/export.txt").trim_ascii_end();
 
 impl Export {
     /// Runs the command.

@@ -80,13 +80,11 @@ impl Tls {
 }
 
 /// Whether an error is one of TLS: another try would end the same way.
-#[must_use]
 pub fn is_refusal(error: &io::Error) -> bool {
     error.get_ref().is_some_and(|inner| inner.is::<rustls::Error>() || inner.is::<InvalidDnsNameError>())
 }
 
 /// Whether a peer has refused our certificate, or misses one.
-#[must_use]
 pub fn is_unwelcome(error: &io::Error) -> bool {
     use rustls::AlertDescription as Alert;
     let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());

@@ -29,7 +29,6 @@ pub struct Database {
 
 impl Database {
     /// A store at this address, which is looked at only when it is used.
-    #[must_use]
     pub const fn at(address: Address) -> Self {
         Self { address }
     }

@@ -31,7 +31,6 @@ impl Aliases {
     }
 
     /// Whether there are no aliases.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.inward.is_empty()
     }

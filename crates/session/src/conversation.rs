@@ -32,7 +32,6 @@ pub struct Conversation<S: Speaker> {
 
 impl<S: Speaker> Conversation<S> {
     /// A connection that has just been accepted.
-    #[must_use]
     pub fn new(speaker: S, info: ClientInfo) -> Self {
         let info = ClientInfo { protocol: Some(S::PROTOCOL), ..info };
         Self { speaker, state: State::default(), info, aliases: None }

@@ -10,7 +10,6 @@ const DIGITS: &[u8; 32] = b"0123456789ABCDEFGHJKMNPQRSTVWXYZ";
 const DIGITS_COUNT: usize = 13;
 
 /// The name of the job with this number.
-#[must_use]
 pub fn jid_of(number: u64) -> String {
     let digit = |n: usize| usize::try_from(number >> (5 * n) & 31).unwrap_or_default();
     let digits = (0..DIGITS_COUNT).rev().filter_map(|n| DIGITS.get(digit(n)).map(|digit| char::from(*digit)));
@@ -18,7 +17,6 @@ pub fn jid_of(number: u64) -> String {
 }
 
 /// The job number in a name, if the name is one of ours.
-#[must_use]
 pub fn number_of(jid: &str) -> Option<u64> {
     let digits = jid.strip_prefix(PREFIX).filter(|digits| digits.len() == DIGITS_COUNT)?;
     digits.bytes().try_fold(0_u64, |number, byte| {

@@ -178,7 +178,6 @@ pub enum Reason {
 
 impl Reason {
     /// Its kind as a name, for metrics.
-    #[must_use]
     pub const fn code(&self) -> &'static str {
         match self {
             Self::PeerClosed => "peer_closed",
@@ -201,7 +200,6 @@ impl Outbox {
     const KEPT_ITEMS_MAX: usize = 1 << 10;
 
     /// An outbox for the session of this client.
-    #[must_use]
     pub fn new(client: ClientId) -> Self {
         Self { client, ..Self::default() }
     }
@@ -214,13 +212,11 @@ impl Outbox {
     }
 
     /// What the client may do.
-    #[must_use]
     pub const fn rights(&self) -> Rights {
         self.rights
     }
 
     /// The session's own number: other sessions can publish to it.
-    #[must_use]
     pub const fn client(&self) -> ClientId {
         self.client
     }
@@ -232,20 +228,17 @@ impl Outbox {
     }
 
     /// The wall clock minus the engine's time.
-    #[must_use]
     pub const fn skew_ms(&self) -> i64 {
         self.skew_ms
     }
 
     /// Converts the engine's time to wall-clock time, for times that are sent to peers.
-    #[must_use]
     pub const fn wall(&self, at: Timestamp) -> Timestamp {
         at.shifted(self.skew_ms)
     }
 
     /// Converts wall-clock time to the engine's time, for times that peers send and that must not move when the clock
     /// is set.
-    #[must_use]
     pub const fn by_engine(&self, at: Timestamp) -> Timestamp {
         at.shifted(self.skew_ms.saturating_neg())
     }
@@ -326,19 +319,16 @@ impl Outbox {
     }
 
     /// Whether the outbox holds nothing; a request to hang up or to stop counts as something.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.is_empty_but_bytes() && self.bytes.is_empty()
     }
 
     /// Whether the outbox holds nothing beside bytes for the peer.
-    #[must_use]
     pub fn is_empty_but_bytes(&self) -> bool {
         self.items.is_empty() && self.hang_up.is_none() && self.stop.is_none()
     }
 
     /// Whether the last item waits for a job: the peer sends nothing more until it is notified of one.
-    #[must_use]
     pub fn ends_in_waiting(&self) -> bool {
         let wait = matches!(self.items.back(), Some(Item::Command(_, command)) if command.waits_for_work());
         wait && self.bytes.is_empty()

@@ -49,7 +49,6 @@ impl Name {
 
 impl Listen {
     /// A port of this machine, for all clients.
-    #[must_use]
     pub fn local(port: u16) -> Self {
         ListenAddress::Tcp { host: "127.0.0.1".to_owned(), port }.into()
     }

@@ -316,7 +316,6 @@ impl Endpoint {
 
 impl Daemon {
     /// The session, under the protocol's aliases of queues.
-    #[must_use]
     pub fn under_aliases<S: Speaker + 'static>(&self, session: Conversation<S>) -> Box<dyn Session> {
         Box::new(session.under(&self.aliases))
     }

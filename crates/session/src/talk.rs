@@ -57,37 +57,31 @@ impl<Q> Default for State<Q> {
 
 impl<Q: Question> Talk<'_, Q> {
     /// The engine's time.
-    #[must_use]
     pub const fn now(&self) -> Timestamp {
         self.now
     }
 
     /// The connection's own number.
-    #[must_use]
     pub const fn client(&self) -> ClientId {
         self.out.client()
     }
 
     /// Whether the client has a right: for what is no command, and for a refusal in the protocol's own words.
-    #[must_use]
     pub const fn may(&self, right: Right) -> bool {
         self.out.rights().include(right)
     }
 
     /// See [`Outbox::wall`].
-    #[must_use]
     pub const fn wall(&self, at: Timestamp) -> Timestamp {
         self.out.wall(at)
     }
 
     /// See [`Outbox::by_engine`].
-    #[must_use]
     pub const fn by_engine(&self, at: Timestamp) -> Timestamp {
         self.out.by_engine(at)
     }
 
     /// See [`Outbox::skew_ms`].
-    #[must_use]
     pub const fn skew_ms(&self) -> i64 {
         self.out.skew_ms()
     }
@@ -138,7 +132,6 @@ impl<Q: Question> Talk<'_, Q> {
     }
 
     /// Bytes of the current message that outlive the input buffer: without a copy if the buffer was allocated for them.
-    #[must_use]
     pub fn keep(&self, bytes: &Bytes) -> Bytes {
         let own = self.state.dedicated && bytes.len() >= LARGE_BYTES;
         if own { bytes.clone() } else { Bytes::copy_from_slice(bytes) }

@@ -70,28 +70,22 @@ pub struct SpiderqMore {
     /// The queue served there.
     pub queue: String,
     /// The dialect.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub dialect: Option<Dialect>,
     /// Let clients stop the daemon.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub terminate: Option<bool>,
     /// Return a connection's lent entries to the queue when it ends.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub release_on_disconnect: Option<bool>,
     /// The user. The keys for access belong together: if one is given, those of `[spiderq]` are not inherited.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub user: Option<String>,
     /// The password.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub password: Option<Secret>,
     /// A file with the password.
-    #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "given")]
     pub password_file: Option<PathBuf>,
     /// A file with the secret key of CURVE.
-    #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "given")]
     pub curve_secret_key_file: Option<PathBuf>,
     /// The keys of clients.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub curve_clients: Option<Vec<CurvePublicKey>>,
 }
 

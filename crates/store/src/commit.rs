@@ -35,13 +35,11 @@ pub(crate) struct Run {
 
 impl Commit {
     /// Its number. Commits are numbered consecutively over the life of the data directory.
-    #[must_use]
     pub const fn seq(&self) -> u64 {
         self.seq
     }
 
     /// Bytes of its records.
-    #[must_use]
     pub const fn bytes(&self) -> u64 {
         self.bytes
     }
@@ -76,7 +74,6 @@ impl Commit {
     }
 
     /// The records, each preceded by its length, in one piece.
-    #[must_use]
     pub fn records(&self) -> Vec<u8> {
         self.parts().collect::<Vec<_>>().concat()
     }

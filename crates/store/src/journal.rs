@@ -43,7 +43,6 @@ pub struct Journal {
 
 impl Journal {
     /// The journal of an empty store.
-    #[must_use]
     pub fn new() -> Self {
         Self::resume(1, 1, std::iter::empty())
     }
@@ -127,7 +126,6 @@ impl Journal {
 
     /// Whether these changes are about a job that is in a commit before the pending one. Otherwise they may cancel out
     /// within the pending commit.
-    #[must_use]
     pub fn knows_any(&self, changes: &[Change]) -> bool {
         let is_known = |id| !self.pending.is_born(id);
         let mut all = changes.iter();
@@ -137,37 +135,31 @@ impl Journal {
     }
 
     /// Whether nothing was appended since the last complete commit.
-    #[must_use]
     pub const fn is_empty(&self) -> bool {
         !self.pending.touched
     }
 
     /// The number of the commit that changes appended now will be part of.
-    #[must_use]
     pub const fn pending_seq(&self) -> u64 {
         self.pending.seq
     }
 
     /// Bytes that wait to be cut, without queues and engine meta.
-    #[must_use]
     pub const fn pending_bytes(&self) -> u64 {
         self.pending.bytes()
     }
 
     /// Bytes of the commit in flight.
-    #[must_use]
     pub fn in_flight_bytes(&self) -> u64 {
         self.in_flight.map_or(0, |(_, bytes)| bytes)
     }
 
     /// Bytes appended and not yet committed.
-    #[must_use]
     pub fn uncommitted_bytes(&self) -> u64 {
         self.pending.bytes() + self.full.iter().map(Commit::bytes).sum::<u64>() + self.in_flight_bytes()
     }
 
     /// Whether a complete commit waits to be cut.
-    #[must_use]
     pub fn is_behind(&self) -> bool {
         !self.full.is_empty()
     }

@@ -33,7 +33,6 @@ struct Written {
 
 impl MemoryLog {
     /// An empty log.
-    #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
@@ -114,7 +113,6 @@ pub struct MemoryTable(Arc<Mutex<(Values, Option<Values>)>>);
 
 impl MemoryTable {
     /// A table of an empty store.
-    #[must_use]
     pub fn new() -> Self {
         Self(Arc::new(Mutex::new((Values::from([(POINT_KEY.to_vec(), Point::start(0).encode())]), None))))
     }

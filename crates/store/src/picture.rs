@@ -35,7 +35,6 @@ pub enum ExportError {
 
 impl Picture {
     /// The last commit whose changes it shows.
-    #[must_use]
     pub const fn commit(&self) -> u64 {
         self.point.seq
     }

@@ -49,7 +49,6 @@ impl Zmtp {
     }
 
     /// The settings without security, for one side of a pattern. `outbound_bytes_max`: bytes that may wait for a peer.
-    #[must_use]
     pub fn settings(&self, role: Role, outbound_bytes_max: usize) -> Settings {
         let message_bytes_max = self.message_bytes_max.bytes();
         Settings {

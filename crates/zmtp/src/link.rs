@@ -17,7 +17,6 @@ pub struct Link {
 
 impl Link {
     /// A connection that has just been accepted.
-    #[must_use]
     pub fn new(settings: Arc<Settings>, registration: Registration) -> Self {
         Self { peer: Peer::new(settings), registration }
     }
@@ -41,13 +40,11 @@ impl Link {
     }
 
     /// The peer, to send to.
-    #[must_use]
     pub const fn peer(&self) -> &Peer {
         &self.peer
     }
 
     /// The connection's identity, once the handshake is done.
-    #[must_use]
     pub const fn identity(&self) -> Option<&Bytes> {
         self.registration.identity()
     }

@@ -40,13 +40,11 @@ impl Message {
     }
 
     /// All parts, in order.
-    #[must_use]
     pub fn parts(&self) -> Parts<'_> {
         Parts { frames: &self.frames, left: self.parts }
     }
 
     /// The last part: the payload, for protocols that put an envelope in front of it.
-    #[must_use]
     pub fn last(&self) -> &[u8] {
         let frames = self.frames.get(self.last_at..).unwrap_or_default();
         Parts { frames, left: 1 }.next().unwrap_or_default()
@@ -54,7 +52,6 @@ impl Message {
 
     /// The parts before the last. Copied, unless there are none or only the usual delimiter, because an envelope may be
     /// kept for long.
-    #[must_use]
     pub fn envelope(&self) -> Envelope {
         /// The empty part that a REQ puts first.
         const DELIMITER: &[u8] = &[1, 0];
@@ -66,27 +63,23 @@ impl Message {
     }
 
     /// The whole message as frames, headers included.
-    #[must_use]
     pub fn frames(&self) -> &[u8] {
         &self.frames
     }
 
     /// The whole message as frames, as a view.
-    #[must_use]
     pub fn into_frames(self) -> Bytes {
         self.frames
     }
 
     /// A part, or a piece of one, that may be kept: a view if it is large and the buffer holds little else, otherwise a
     /// copy.
-    #[must_use]
     pub fn keep(&self, piece: &[u8]) -> Bytes {
         if self.owned && piece.len() >= LARGE_BYTES { self.view(piece) } else { Bytes::copy_from_slice(piece) }
     }
 
     /// A view for the duration of the visit: it keeps the whole read buffer alive. Bytes outside this message are
     /// copied.
-    #[must_use]
     pub fn view(&self, piece: &[u8]) -> Bytes {
         if let Some(at) = (piece.as_ptr() as usize).checked_sub(self.frames.as_ptr() as usize)
             && at.checked_add(piece.len()).is_some_and(|end| end <= self.frames.len())
@@ -99,7 +92,6 @@ impl Message {
 
 impl Envelope {
     /// The parts as frames. Each has the flag that more parts follow.
-    #[must_use]
     pub fn frames(&self) -> &[u8] {
         &self.0
     }
@@ -133,7 +125,6 @@ impl<'a> Iterator for Parts<'a> {
 impl ExactSizeIterator for Parts<'_> {}
 
 /// The first part of a message's frames; `None`: they are none.
-#[must_use]
 pub fn first_part(frames: &[u8]) -> Option<&[u8]> {
     Parts { frames, left: 1 }.next()
 }

@@ -94,7 +94,6 @@ impl Registration {
     }
 
     /// The connection's identity, once it is settled.
-    #[must_use]
     pub const fn identity(&self) -> Option<&Bytes> {
         self.identity.as_ref()
     }

@@ -29,7 +29,6 @@ pub struct TooMany {
 
 impl Subscriptions {
     /// No topics yet. At most `topics_max` topics, with at most `bytes_max` bytes together.
-    #[must_use]
     pub const fn new(topics_max: usize, bytes_max: usize) -> Self {
         Self { topics: BTreeMap::new(), bytes: 0, topics_max, bytes_max }
     }
@@ -67,7 +66,6 @@ impl Subscriptions {
     }
 
     /// Whether a message with this first part matches a topic.
-    #[must_use]
     pub fn wants(&self, first_part: &[u8]) -> bool {
         // Let T be the greatest topic not after `text`. T is a prefix of `text`, or every topic that is one is also a
         // prefix of the common beginning of T and `text`. That beginning is shorter than T, so the search continues

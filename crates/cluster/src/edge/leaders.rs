@@ -1,7 +1,7 @@
 //! How an edge goes from one leader to the next, or becomes the leader.
 
 use super::tests::{done, edge, mail, open, there, to_leader, visit, welcome};
-use windlass_hub::broker::Visited;
+use windlass_hub::Visited;
 use windlass_link::Edge as EdgeNumber;
 use windlass_session::Item;
 

@@ -6,8 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use foldhash::{HashMap, HashSet};
 use windlass_engine::{ClientId, Event, Refusal, Reply, Tag};
-use windlass_hub::broker::Visited;
-use windlass_hub::mailbox::{Mail, Mailbox};
+use windlass_hub::{Mail, Mailbox, Visited};
 use windlass_link::{Bounds, Edge as EdgeNumber, Ledger, ToLeader};
 use windlass_session::{Item, Reason};
 

@@ -8,7 +8,7 @@ use windlass_engine::{JobCommand, NewJob, Protocol, QueueCommand, QueueKind, Tak
 
 use std::collections::VecDeque;
 
-use windlass_hub::broker::Visited;
+use windlass_hub::Visited;
 use windlass_link::Edge as EdgeNumber;
 use windlass_session::Item;
 

@@ -11,8 +11,8 @@ use windlass_engine::{
 use windlass_store::Journal;
 
 use super::*;
+use windlass_hub::Durability;
 use windlass_hub::clock::simulated;
-use windlass_hub::hub::Durability;
 
 const ROOM: u64 = 1 << 20;
 

@@ -13,8 +13,7 @@ use windlass_store::Holder;
 use super::{BEAT, LinkError, OPEN_MAX, SILENCE_MAX, Socket, Terms, Wire, set_up};
 use crate::edge::Edge;
 use crate::relay::{Relay, Route};
-use windlass_hub::clock;
-use windlass_hub::view::{self, View};
+use windlass_hub::{View, clock};
 
 /// Serves this daemon's clients over a link to the leader, until the link ends, or the task of this daemon's links
 /// changes. Returns why it has ended.
@@ -116,7 +115,7 @@ async fn exchange<T>(
                 continue;
             }
             if let ToEdge::Edges(edges) = item {
-                let edge = |it: Linked| view::Edge { link: it.link.into(), since: it.since };
+                let edge = |it: Linked| windlass_hub::Edge { link: it.link.into(), since: it.since };
                 view.leader_has(edges.into_iter().map(edge));
                 continue;
             }

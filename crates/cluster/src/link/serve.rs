@@ -13,9 +13,7 @@ use windlass_link::{Edge as EdgeNumber, FRAME_BYTES_MAX, Hello, Linked, OLDEST, 
 use super::{BEAT, LinkError, OPEN_MAX, SILENCE_MAX, Socket, Terms, Wire};
 use crate::leader::EdgeClients;
 use crate::relay::{OpenRoute, Relay, Route};
-use windlass_hub::clock;
-use windlass_hub::hub::Hub;
-use windlass_hub::view::{Edge, View};
+use windlass_hub::{Edge, Hub, View, clock};
 
 #[cfg(test)]
 mod numbers;

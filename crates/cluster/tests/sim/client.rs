@@ -17,7 +17,7 @@ use windlass_testkit::sim::Tally;
 
 use super::database::Run;
 use super::laws::Laws;
-use windlass_hub::mailbox::{Mail, Mailbox};
+use windlass_hub::{Mail, Mailbox};
 
 /// A client: the run of its daemon, and its number there.
 pub(super) type Who = (Run, ClientId);

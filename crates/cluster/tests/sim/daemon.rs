@@ -18,14 +18,11 @@ use windlass_cluster::broker::ClusterBroker;
 use windlass_cluster::link::SILENCE_MAX;
 use windlass_cluster::roles::YIELD;
 use windlass_cluster::roles::{LOOK_EVERY, RETRY};
-use windlass_hub::broker::{Batch, Broker as _, Visited};
-use windlass_hub::budget::Budget;
 use windlass_hub::clock::{
     self, Clocks,
     simulated::{self, Machine},
 };
-use windlass_hub::mailbox::{Mail, Mailbox};
-use windlass_hub::waker::{ConnectionId, Waker, WithMail};
+use windlass_hub::{Batch, Broker as _, Budget, ConnectionId, Mail, Mailbox, Visited, Waker, WithMail};
 
 /// An edge that receives nothing for this long looks for a leader again, in milliseconds.
 const SILENCE_MS: u64 = as_ms(SILENCE_MAX);

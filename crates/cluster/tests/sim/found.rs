@@ -11,13 +11,9 @@ use windlass_store::Journal;
 use super::lease::Lease;
 use super::room::limits;
 use windlass_cluster::edge::Edge;
-use windlass_hub::broker::{Batch, Broker as _, Visited};
-use windlass_hub::budget::Budget;
 use windlass_hub::clock::simulated::{self, Machine};
 use windlass_hub::clock::{self, Clocks};
-use windlass_hub::hub::{Durability, Hub};
-use windlass_hub::mailbox::Mailbox;
-use windlass_hub::waker::{ConnectionId, WithMail};
+use windlass_hub::{Batch, Broker as _, Budget, ConnectionId, Durability, Hub, Mailbox, Visited, WithMail};
 
 const WALL_MS: u64 = 1_700_000_000_000;
 

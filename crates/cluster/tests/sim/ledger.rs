@@ -6,8 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use windlass_engine::{Claim, ClientCommand, ClientId, Command, Cursor, Holder, JobId, Query, Reply};
 use windlass_link::{Edge as EdgeNumber, ToLeader};
 
-use windlass_hub::broker::Broker as _;
-use windlass_hub::hub::Hub;
+use windlass_hub::{Broker as _, Hub};
 
 /// What clients have, in lines.
 #[derive(Clone, Debug, Default)]

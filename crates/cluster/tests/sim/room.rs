@@ -18,9 +18,7 @@ use super::links::End;
 use super::world::Around;
 use windlass_cluster::leader::EdgeClients;
 use windlass_cluster::link::{OPEN_MAX, SILENCE_MAX, number, welcome};
-use windlass_hub::budget::Budget;
-use windlass_hub::clock;
-use windlass_hub::hub::{Cut, Durability, Hub};
+use windlass_hub::{Budget, Cut, Durability, Hub, clock};
 
 /// How soon a commit that failed is tried again, in milliseconds.
 const RETRY_MS: u64 = 100;

@@ -15,7 +15,7 @@ use super::laws::Laws;
 use super::ledger;
 use super::links::{Delays, Links};
 use super::{DAEMONS, Plan};
-use windlass_hub::mailbox::Mail;
+use windlass_hub::Mail;
 
 /// How many of the last things that happened a failure prints.
 const TRACE_MAX: usize = 60;

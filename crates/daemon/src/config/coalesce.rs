@@ -16,7 +16,6 @@ pub struct Coalesce {
     /// How long the job waits after its last submit.
     pub quiet: Period,
     /// How long it waits after its first submit, at most.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub at_most: Option<Period>,
     /// What a submit does while the job runs.
     pub while_running: WhileRunning,

@@ -16,6 +16,4 @@ pub use policy::{Key, PerKey, Rate, policy, policy_of_json};
 pub(crate) use queues::reporter;
 pub use queues::{Codec, OnDead, Queue, Retry, aliases, check_text};
 pub use sections::{Bridge, Cluster, Config, Durability, Limits, Log, LogFormat, Postgres, SslMode, Store};
-pub use windlass_net::file_mode::{FileMode, FileModeError};
-pub use windlass_net::polling::{Polling, PollingError};
-pub use windlass_net::settings::Server;
+pub use windlass_net::{FileMode, FileModeError, Polling, PollingError, Server};

@@ -18,7 +18,6 @@ pub struct Rate {
     /// The period.
     pub per: Period,
     /// Starts that may be saved up; `jobs` if left out.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub burst: Option<u32>,
 }
 
@@ -27,22 +26,17 @@ pub struct Rate {
 #[serde(default, deny_unknown_fields)]
 pub struct Key {
     /// A JSON pointer into FWP's arguments, or into a JSON body.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub args: Option<String>,
     /// A JSON pointer into FWP's `custom`, or into a JSON body.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub custom: Option<String>,
     /// The coalescing key.
     #[serde(skip_serializing_if = "is_false")]
     pub unique: bool,
     /// With `unique`: what stands before this character.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub split: Option<char>,
     /// What stands before this character in the body.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub prefix: Option<char>,
     /// The value of this line in the head of the body.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub header: Option<String>,
 }
 
@@ -51,13 +45,10 @@ pub struct Key {
 #[serde(default, deny_unknown_fields)]
 pub struct PerKey {
     /// Jobs that are worked on at once.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub running: Option<u32>,
     /// Starts per time.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub rate: Option<Rate>,
     /// Jobs that wait when another is submitted.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub waiting_max: Option<u32>,
 }
 

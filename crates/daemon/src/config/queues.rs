@@ -16,66 +16,49 @@ use super::coalesce::{self, Coalesce};
 use super::policy::{Key, PerKey, Rate, is_false, policy};
 
 /// One queue's rules.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Queue {
     /// How a job's body is converted for a worker of another protocol.
     pub codec: Codec,
     /// Whether workers of all protocols share the queue's jobs (`true`) or each protocol has its own jobs under this
     /// name (`false`). `None`: the patterns of `[bridge]` decide.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub bridge: Option<bool>,
     /// Retries for jobs whose producer sets none, or cannot.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub retry: Option<Retry>,
     /// The longest body of a job.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub body_bytes_max: Option<ByteSize>,
     /// How many of its jobs may be worked on at once.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub throttle: Option<Throttle>,
     /// Starts per time, over all workers.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub rate: Option<Rate>,
     /// Where a job's key is.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub key: Option<Key>,
     /// Limits of each key.
-    #[serde(skip_serializing_if = "is_default")]
     pub per_key: PerKey,
     /// Whether keys take turns.
     #[serde(skip_serializing_if = "is_false")]
     pub fair: bool,
     /// Turns of a key that are more than one.
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub weights: BTreeMap<String, u32>,
     /// Whether jobs of one key run one after the other in order of pushing.
     #[serde(skip_serializing_if = "is_false")]
     pub ordered: bool,
     /// The job that is pushed when one of its jobs dies.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub on_dead: Option<OnDead>,
     /// How long a job may wait.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub ttl: Option<Period>,
     /// How long and how many of its dead jobs are kept.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub dead: Option<Dead>,
     /// How long a repeated submit of a job is the same job.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub dedup: Option<Dedup>,
     /// How submits of one identity become one job.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub coalesce: Option<Coalesce>,
     /// Patterns of the answers by which workers report a failed job, in protocols without a message for it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub failure_values: Vec<String>,
     /// By protocol: the queue's name there, if the protocol cannot express the queue's own name, or uses another.
     pub aliases: BTreeMap<String, String>,
-}
-
-fn is_default<T: Default + PartialEq>(value: &T) -> bool {
-    *value == T::default()
 }
 
 /// How a body is converted.
@@ -96,10 +79,8 @@ pub enum Codec {
 #[serde(deny_unknown_fields)]
 pub struct Dead {
     /// In place of `limits.dead_ttl`.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub ttl: Option<Period>,
     /// The most dead jobs.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub max: Option<u32>,
 }
 
@@ -147,31 +128,6 @@ pub struct Retry {
 
 const fn at_once() -> Period {
     Period::from_ms(0)
-}
-
-impl Default for Queue {
-    fn default() -> Self {
-        Self {
-            codec: Codec::Text,
-            bridge: None,
-            retry: None,
-            body_bytes_max: None,
-            throttle: None,
-            rate: None,
-            key: None,
-            per_key: PerKey::default(),
-            fair: false,
-            weights: BTreeMap::new(),
-            ordered: false,
-            on_dead: None,
-            ttl: None,
-            dead: None,
-            dedup: None,
-            coalesce: None,
-            failure_values: Vec::new(),
-            aliases: BTreeMap::new(),
-        }
-    }
 }
 
 /// The aliases in one protocol.

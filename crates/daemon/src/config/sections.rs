@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use windlass_config::{ByteSize, ListenAddress, Period, Tls};
-use windlass_net::settings::Server;
+use windlass_net::Server;
 use windlass_session::protocol::{Listener, Protocol};
 use windlass_store::{Overflow, Remote};
 
@@ -193,13 +193,11 @@ windlass_config::section! {
 
 impl Cluster {
     /// Whether this daemon is one of several.
-    #[must_use]
     pub fn is_on(&self) -> bool {
         !self.listen.is_empty()
     }
 
     /// Where other daemons reach this one; empty if it is alone.
-    #[must_use]
     pub fn address(&self) -> String {
         match self.listen.first() {
             Some(listen) if self.address.is_empty() => listen.to_string(),
@@ -232,7 +230,6 @@ pub struct Bridge {
 
 impl Config {
     /// The limits in the engine's own units.
-    #[must_use]
     pub fn engine_limits(&self) -> windlass_engine::Limits {
         let limits = &self.limits;
         let jobs_bytes_max = if limits.jobs_bytes_max.0 == 0 { u64::MAX } else { limits.jobs_bytes_max.0 };

@@ -30,7 +30,7 @@ pub(crate) use self::signals::{EarlySignals, Signals};
 use crate::describe;
 use crate::notify;
 use windlass_hub::clock;
-use windlass_net::listen::Acceptor;
+use windlass_net::Acceptor;
 
 /// How often the daemon checks whether a stop is complete.
 const LOOK_EVERY: Duration = Duration::from_millis(50);

@@ -21,9 +21,7 @@ use crate::logging;
 use crate::operator_port::Renewable;
 use crate::policies;
 use crate::protocols;
-use windlass_net::listen::Acceptor;
-use windlass_net::served::Served;
-use windlass_net::tls::Terms;
+use windlass_net::{Acceptor, Served, Terms};
 
 /// Keys of `[server]` that apply while the daemon runs.
 const SERVER: &str = "connections_max connections_reserved connections_per_address_max connections_per_address_per_minute \
@@ -247,7 +245,7 @@ mod tests {
 
     use super::*;
     use crate::config::fixture::config;
-    use windlass_hub::hub::{Durability, Hub};
+    use windlass_hub::{Durability, Hub};
     use windlass_net::testing::Files;
     use windlass_net::testing::acceptor;
 

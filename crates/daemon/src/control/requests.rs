@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::{mpsc, oneshot};
 use windlass_engine::{Protocol, Timestamp};
 
-use windlass_hub::view::{Role, View};
+use windlass_hub::{Role, View};
 
 /// What operators ask of the daemon as a whole. Operator ports have one.
 #[derive(Clone, Debug)]
@@ -57,7 +57,6 @@ impl Control {
     }
 
     /// What this daemon is among the others.
-    #[must_use]
     pub fn role(&self) -> Role {
         self.view.read()
     }
@@ -94,7 +93,6 @@ impl Control {
     }
 
     /// The drain under way.
-    #[must_use]
     pub fn draining(&self) -> Option<Draining> {
         self.draining.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }

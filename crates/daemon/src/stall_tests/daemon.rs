@@ -22,16 +22,9 @@ use windlass_testkit::store::{MemoryLog, MemoryTable};
 
 use crate::config::{self, Config, Polling, fixture};
 use crate::protocols;
-use windlass_hub::commit::{Committer, Pace};
-use windlass_hub::hub::{Durability, Hub};
-use windlass_hub::mailbox::Letter;
-use windlass_net::client::Clients;
-use windlass_net::connection::{Bounds, Shared};
-use windlass_net::inherited::Inherited;
-use windlass_net::listen::{self, Acceptor};
-use windlass_net::patience::Patience;
-use windlass_net::places::PlaceLimits;
-use windlass_net::serving::Threads;
+use windlass_hub::{Committer, Durability, Hub, Letter, Pace};
+use windlass_net::{Acceptor, Clients, listen};
+use windlass_net::{Bounds, Inherited, Patience, PlaceLimits, Shared, Threads};
 
 /// Nothing waits this long unless it fails.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -193,7 +186,7 @@ async fn serve(config: &Config, log: MemoryLog, ready: &mpsc::Sender<(Arc<Hub>, 
     let hub = Arc::new(hub);
     let shared = Shared::new(Arc::<Hub>::clone(&hub), Arc::clone(&hub.budget), BOUNDS);
     let (threads, thread_slots) = Threads::start((1, 0), &shared, Polling::Auto).unwrap();
-    let acceptor = Arc::new(Acceptor::new(windlass_hub::names::ProtocolNames::default(), thread_slots, shared, PLACES));
+    let acceptor = Arc::new(Acceptor::new(windlass_hub::ProtocolNames::default(), thread_slots, shared, PLACES));
     let pace = Pace { interval, retry: PATIENCE };
     let committer = Committer::start(Arc::clone(&hub), Box::new(log), None, pace).unwrap();
     hub.first_commit().await;

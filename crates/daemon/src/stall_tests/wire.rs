@@ -10,7 +10,7 @@ use windlass_testkit::transcript::{Heard, Wire};
 
 use super::daemon::Daemon;
 use super::events;
-use windlass_hub::mailbox::{Letter, Mail};
+use windlass_hub::{Letter, Mail};
 
 /// A daemon with one protocol's connections.
 pub(super) struct StallWire {

@@ -60,7 +60,7 @@ pub struct Batch {
 }
 
 /// The progress of a batch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BatchProgress {
     /// Whether it may push its callbacks.
     pub committed: bool,
@@ -85,9 +85,10 @@ pub struct BatchProgress {
 }
 
 /// The stage of one callback of a batch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Stage {
     /// The conditions for the callback are not met yet.
+    #[default]
     Waiting,
     /// The callback was pushed and has not succeeded yet.
     Enqueued,
@@ -99,7 +100,6 @@ pub enum Stage {
 
 impl Stage {
     /// Whether the following step may happen.
-    #[must_use]
     pub const fn is_over(self) -> bool {
         matches!(self, Self::Succeeded | Self::Passed)
     }
@@ -107,20 +107,8 @@ impl Stage {
 
 impl BatchProgress {
     /// A new batch, to commit before `until`.
-    #[must_use]
-    pub const fn new(until: Timestamp) -> Self {
-        Self {
-            committed: false,
-            since: until,
-            total: 0,
-            ran: 0,
-            succeeded: 0,
-            incomplete: 0,
-            unsuccessful: 0,
-            complete: Stage::Waiting,
-            success: Stage::Waiting,
-            held_until: None,
-        }
+    pub fn new(until: Timestamp) -> Self {
+        Self { since: until, ..Self::default() }
     }
 
     /// Whether a stage is still waiting, with or without a callback.
@@ -152,7 +140,6 @@ impl Batch {
     }
 
     /// Bytes counted for it in memory limits.
-    #[must_use]
     pub fn weight_bytes(&self) -> u64 {
         const FIXED: usize = 500;
         let names = [Some(&self.name), self.parent_name.as_ref(), Some(&self.about), Some(&self.meta)];

@@ -348,6 +348,7 @@ impl Batches {
     // ---- invariants ------------------------------------------------------------------------------------------------
 
     /// Asserts that the indexes agree. `live` counts the unfinished jobs of each batch.
+    #[cfg(any(test, debug_assertions, feature = "testing"))]
     pub(crate) fn check(&self, keep_ms: u64, live: &BTreeMap<JobId, u32>) {
         assert!(self.dirty.is_empty(), "batches are left to advance");
         let bytes: u64 = self.by_id.values().map(|kept| kept.batch.weight_bytes()).sum();

@@ -175,6 +175,7 @@ impl Client {
     }
 
     /// The queue for which it was woken, if it has not asked for work since.
+    #[cfg(any(test, debug_assertions, feature = "testing"))]
     pub(crate) const fn woken_for(&self) -> Option<QueueId> {
         if let Waiting::Awake { queue, .. } = self.waiting { Some(queue) } else { None }
     }

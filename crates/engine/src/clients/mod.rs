@@ -9,6 +9,8 @@ mod workers;
 
 pub(crate) use client::{Client, Served, TakesFrom};
 pub(crate) use table::Clients;
-pub(crate) use waiters::{Waiters, check as check_waiters};
+pub(crate) use waiters::Waiters;
+#[cfg(any(test, debug_assertions, feature = "testing"))]
+pub(crate) use waiters::check as check_waiters;
 pub(crate) use watchers::Watchers;
 pub(crate) use workers::{Worker, Workers};

@@ -93,6 +93,7 @@ impl Clients {
     }
 
     /// Asserts that the order agrees.
+    #[cfg(any(test, debug_assertions, feature = "testing"))]
     pub(crate) fn check(&self) {
         assert!(self.by_id.len() == self.order.len() && self.by_id.keys().all(|id| self.order.contains(id)));
     }

@@ -3,8 +3,6 @@
 //! [`Waiters`] keeps the two sides of a wait together: the client that waits, and its place at every queue where it
 //! waits. A quiet client waits at no queue. Not here: which client is served when work arrives.
 
-use std::collections::VecDeque;
-
 use bytes::Bytes;
 
 use super::client::{Blocked, Client, Served, Waiting};
@@ -310,6 +308,7 @@ fn join_takers(queues: &mut Queues, id: ClientId, own: Option<Protocol>, served:
 
 /// Asserts that each client that waits is at its queues, and that each client at a queue waits, stands under its own
 /// protocol and is not quiet.
+#[cfg(any(test, debug_assertions, feature = "testing"))]
 pub(crate) fn check(clients: &Clients, workers: &Workers, queues: &Queues) {
     clients.iter().for_each(|(id, client)| check_client(workers, queues, id, client));
     for queue in queues.iter() {
@@ -337,6 +336,7 @@ pub(crate) fn check(clients: &Clients, workers: &Workers, queues: &Queues) {
     }
 }
 
+#[cfg(any(test, debug_assertions, feature = "testing"))]
 fn waits_with(client: &Client, role: WaitsAs, key: WaitKey) -> bool {
     let credits = client.has_credit() && client.credit.turn == key.turn();
     match (role, &client.waiting) {
@@ -346,6 +346,7 @@ fn waits_with(client: &Client, role: WaitsAs, key: WaitKey) -> bool {
     }
 }
 
+#[cfg(any(test, debug_assertions, feature = "testing"))]
 fn check_client(workers: &Workers, queues: &Queues, id: ClientId, client: &Client) {
     let quiet = workers.is_quiet(id, Some(client), &[]);
     let at = |queue: QueueId, role: WaitsAs, key: WaitKey| {
@@ -365,7 +366,7 @@ fn check_client(workers: &Workers, queues: &Queues, id: ClientId, client: &Clien
         let places = |blocked: &Blocked| {
             blocked.sources.iter().for_each(|served| at(served.queue, WaitsAs::Taker, WaitKey::new(0, blocked.turn)));
         };
-        VecDeque::iter(takes).for_each(places);
+        takes.iter().for_each(places);
     }
     if let Waiting::Asleep { turn } = client.waiting {
         subscriptions().for_each(|served| at(served.queue, WaitsAs::Sleeper, WaitKey::new(served.weight, turn)));

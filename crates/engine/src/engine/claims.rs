@@ -198,6 +198,7 @@ pub(super) fn forget(state: &mut State, client: ClientId) {
 }
 
 /// Asserts that the journal's numbers and those that clients bring back are apart, and that nothing waits unnoticed.
+#[cfg(any(test, debug_assertions, feature = "testing"))]
 pub(super) fn check(state: &State) {
     assert!(
         !state.grace.may_be_of_before(JobId(state.meta.next_job())),

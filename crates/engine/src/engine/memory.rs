@@ -10,19 +10,16 @@ use crate::work::STEP;
 
 impl Engine {
     /// Bytes counted for jobs, schedules and batches in memory.
-    #[must_use]
     pub fn resident_bytes(&self) -> u64 {
         self.state.resident_bytes()
     }
 
     /// Bytes of jobs' bodies in memory: about what can leave it.
-    #[must_use]
     pub const fn bodies_here(&self) -> u64 {
         self.state.jobs.bodies_here()
     }
 
     /// Jobs whose bodies are stored outside memory, and the bytes of these bodies.
-    #[must_use]
     pub const fn stored(&self) -> (u64, u64) {
         self.state.jobs.stored()
     }

@@ -8,6 +8,7 @@ mod attempts;
 mod away;
 mod batches;
 mod call;
+#[cfg(any(test, debug_assertions, feature = "testing"))]
 mod check;
 mod checks;
 mod claims;
@@ -67,7 +68,6 @@ use crate::meta::EngineMeta;
 use crate::on_dead::OnDead;
 use crate::query::WorkLeft;
 use crate::queues::Queue;
-use crate::request::WorkerState;
 use crate::schedules::Schedule;
 use crate::work::COMMAND;
 
@@ -84,7 +84,6 @@ pub struct Engine {
 
 impl Engine {
     /// Creates an empty engine. `seed` protects the hash tables against crafted keys and does not affect any output.
-    #[must_use]
     pub fn new(limits: Limits, seed: u64) -> Self {
         Self {
             state: State::new(limits, seed),
@@ -126,7 +125,6 @@ impl Engine {
     }
 
     /// The jobs that clients hold under connection-bound leases, in order of their numbers.
-    #[must_use]
     pub fn held_over_connections(&self) -> Vec<JobId> {
         let mut held: Vec<JobId> = self.state.jobs.holders().of_connections().collect();
         held.sort_unstable();
@@ -146,6 +144,7 @@ impl Engine {
     /// # Panics
     ///
     /// If an invariant is broken: a bug in the engine, whatever the input was.
+    #[cfg(any(test, debug_assertions, feature = "testing"))]
     pub fn check(&self) {
         check::check(&self.state);
     }
@@ -161,20 +160,17 @@ impl Engine {
     // ---- what can be read ------------------------------------------------------------------------------------------
 
     /// The next time at which work is due (engine's time), if any. A change of the wall clock may move it.
-    #[must_use]
     pub fn next_deadline(&self) -> Option<Timestamp> {
         due::next_deadline(&self.state)
     }
 
     /// A job by its number, in any state.
-    #[must_use]
     pub fn job(&self, id: JobId) -> Option<&Job> {
         self.state.jobs.get(id)
     }
 
     /// A job by its producer's public name: the one leased first, else the oldest that is neither dead nor done, else
     /// the youngest.
-    #[must_use]
     pub fn job_named(&self, name: &[u8]) -> Option<&Job> {
         self.state.jobs.at(self.state.jobs.named(name, |_| true)?)
     }
@@ -185,19 +181,16 @@ impl Engine {
     }
 
     /// The number of jobs in all states.
-    #[must_use]
     pub fn job_count(&self) -> usize {
         self.state.jobs.len()
     }
 
     /// A queue by its number.
-    #[must_use]
     pub fn queue(&self, id: QueueId) -> Option<&Queue> {
         self.state.queues.at(id)
     }
 
     /// Unused queues that were forgotten to make room for others, since the engine was created.
-    #[must_use]
     pub const fn queues_forgotten(&self) -> u64 {
         self.state.queues.forgotten()
     }
@@ -208,7 +201,6 @@ impl Engine {
     }
 
     /// A schedule by its number.
-    #[must_use]
     pub fn schedule(&self, id: JobId) -> Option<&Schedule> {
         self.state.schedules.at(id)
     }
@@ -219,7 +211,6 @@ impl Engine {
     }
 
     /// A batch by its number.
-    #[must_use]
     pub fn batch(&self, id: JobId) -> Option<&Batch> {
         self.state.batches.at(id)
     }
@@ -230,7 +221,6 @@ impl Engine {
     }
 
     /// The engine's own values for the journal.
-    #[must_use]
     pub const fn meta(&self) -> &EngineMeta {
         self.state.meta.kept()
     }
@@ -241,13 +231,11 @@ impl Engine {
     }
 
     /// What the clients of a daemon have.
-    #[must_use]
     pub fn work_left(&self, daemon: u64) -> WorkLeft {
         workers::work_left(&self.state, daemon)
     }
 
     /// The limits.
-    #[must_use]
     pub const fn limits(&self) -> &Limits {
         &self.state.limits
     }
@@ -276,38 +264,33 @@ impl Engine {
     }
 
     /// The requested state of a named worker.
-    #[must_use]
-    pub fn worker_state(&self, name: &[u8]) -> Option<WorkerState> {
+    #[cfg(any(test, debug_assertions, feature = "testing"))]
+    pub fn worker_state(&self, name: &[u8]) -> Option<crate::request::WorkerState> {
         self.state.workers.state(self.state.workers.named(name)?)
     }
 
     /// Dead jobs dropped before their time, since the engine was created.
-    #[must_use]
     pub const fn dead_dropped(&self) -> DeadDropped {
         self.state.dead_dropped
     }
 
     /// Whether dead jobs must be dropped, because they or all jobs together exceed a limit.
-    #[must_use]
     pub fn has_dead_to_drop(&self) -> bool {
         room::has_dead_to_drop(&self.state)
     }
 
     /// Whether clients wait because visits had no room for their jobs ([`Context::room`]).
-    #[must_use]
     pub const fn is_starved(&self) -> bool {
         self.state.starved.again_at().is_some()
     }
 
     /// Whether a client's request for work waits for room, or for the end of the grace.
-    #[must_use]
     pub fn defers_takes_of(&self, client: ClientId) -> bool {
         self.state.grace.has_takes_of(client)
     }
 
     /// The estimated cost of all commands since the engine was created, in units of about 25 ns. For callers that must
     /// not keep others waiting.
-    #[must_use]
     pub const fn work(&self) -> u64 {
         self.state.work.spent()
     }

@@ -155,7 +155,6 @@ pub struct DeadDropped {
 
 impl DeadDropped {
     /// Both together.
-    #[must_use]
     pub const fn total(self) -> u64 {
         self.full + self.made_way
     }

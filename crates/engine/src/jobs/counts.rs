@@ -32,6 +32,7 @@ impl Counts {
     }
 
     /// Asserts the counts of these jobs.
+    #[cfg(any(test, debug_assertions, feature = "testing"))]
     pub(super) fn check(&self, jobs: impl Iterator<Item = (Protocol, JobStateKind)>) {
         let mut actual = Self::default();
         jobs.for_each(|(protocol, state)| actual.count(protocol, state, 1));

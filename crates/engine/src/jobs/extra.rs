@@ -169,7 +169,6 @@ pub enum Role {
 
 impl Expiry {
     /// Whether this moment has come, by the engine's time or by the wall clock.
-    #[must_use]
     pub const fn has_come(self, now: Timestamp, wall: Timestamp) -> bool {
         match self {
             Self::Never => false,

@@ -136,6 +136,7 @@ impl Holders {
     }
 
     /// Asserts that the connections and collectors have these jobs and no others.
+    #[cfg(any(test, debug_assertions, feature = "testing"))]
     pub(super) fn check<'a>(&self, jobs: impl Iterator<Item = &'a Job>) {
         let (mut held, mut heard, mut collected) = (0, 0, 0);
         for job in jobs {

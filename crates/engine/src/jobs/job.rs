@@ -92,7 +92,6 @@ impl Unfit {
     pub const NONE: Self = Self(0);
 
     /// Whether this protocol is among them.
-    #[must_use]
     pub const fn has(self, protocol: Protocol) -> bool {
         protocol.0 < 8 && self.0 & (1 << protocol.0) != 0
     }
@@ -106,13 +105,11 @@ impl Unfit {
 
 impl Job {
     /// The lease, if it is leased.
-    #[must_use]
     pub fn lease(&self) -> Option<&Lease> {
         if let JobState::Leased(lease) = &self.state { Some(lease) } else { None }
     }
 
     /// Whether it succeeded; `None` if it has not ended, or is dead and can be retried.
-    #[must_use]
     pub fn succeeded(&self) -> Option<bool> {
         let result = self.extra.as_deref().and_then(|extra| extra.result.as_ref());
         matches!(self.state, JobState::Done(_)).then_some(result.is_some())
@@ -187,31 +184,26 @@ impl Job {
     }
 
     /// The coalescing key, if any.
-    #[must_use]
     pub fn key(&self) -> Option<&[u8]> {
         self.payload.key()
     }
 
     /// The producer's bytes, verbatim.
-    #[must_use]
     pub fn body(&self) -> &[u8] {
         self.payload.body()
     }
 
     /// The producer's public name (FWP `jid`, EventMQ msgid), empty if it has none. Not unique.
-    #[must_use]
     pub fn name(&self) -> &[u8] {
         self.payload.name()
     }
 
     /// The bytes that the producer's session attached.
-    #[must_use]
     pub fn meta(&self) -> Bytes {
         self.extra.as_deref().map_or_else(Bytes::new, |e| e.meta.clone())
     }
 
     /// The clients that listen to it.
-    #[must_use]
     pub fn listeners(&self) -> &[ClientId] {
         self.extra.as_deref().map_or(&[], |e| &e.listeners)
     }
@@ -222,7 +214,6 @@ impl Job {
     }
 
     /// Its position in a `cycle` queue, if it is in one.
-    #[must_use]
     pub fn cycle(&self) -> Option<Cycle> {
         self.extra.as_deref().and_then(|e| e.cycle)
     }
@@ -234,7 +225,6 @@ impl Job {
 
     /// Bytes counted for this job in memory limits: its payload, metadata, progress, result and past attempts, without
     /// the last failure, plus a fixed amount.
-    #[must_use]
     pub fn weight_bytes(&self) -> u64 {
         const FIXED: usize = 250;
         let extra = self.extra.as_deref().map_or(0, Extra::weight_bytes);

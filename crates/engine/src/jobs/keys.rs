@@ -35,6 +35,7 @@ impl Keys {
         Self { table: HashTable::new(), hasher }
     }
 
+    #[cfg(any(test, debug_assertions, feature = "testing"))]
     pub(super) fn len(&self) -> usize {
         self.table.len()
     }

@@ -103,6 +103,7 @@ impl Names {
     }
 
     /// Asserts that the index holds these jobs and no others.
+    #[cfg(any(test, debug_assertions, feature = "testing"))]
     pub(super) fn check<'a>(&self, jobs: impl Iterator<Item = &'a Job>) {
         let (mut named, mut leased) = (0, 0);
         for job in jobs {
@@ -202,6 +203,7 @@ impl Live {
         oldest.filter(|id| *id >= first).into_iter().chain(others)
     }
 
+    #[cfg(any(test, debug_assertions, feature = "testing"))]
     fn len(&self) -> usize {
         self.oldest.iter().map(HashTable::len).sum::<usize>() + self.others.len()
     }

@@ -51,25 +51,21 @@ impl<T: Copy + PartialEq> Numbered<T> {
     const PAGE_MIN: usize = PAGE_BYTES / SPARSE_BYTES;
 
     /// An empty map. `none` stands for "no value" and is never stored.
-    #[must_use]
     pub fn new(none: T) -> Self {
         Self { pages: VecDeque::new(), first: 0, dense: 0, sparse: BTreeMap::new(), len: 0, none }
     }
 
     /// The number of values.
-    #[must_use]
     pub const fn len(&self) -> usize {
         self.len
     }
 
     /// Whether there are none.
-    #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.len == 0
     }
 
     /// A job's value, if it has one.
-    #[must_use]
     pub fn get(&self, id: JobId) -> Option<T> {
         let (page, at) = self.split(id);
         let value = match self.pages.get(page) {

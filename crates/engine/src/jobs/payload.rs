@@ -92,13 +92,11 @@ impl Payload {
     pub const COPY_MAX: usize = 1024;
 
     /// Copies the key and the name. Copies the body too if it is small, because it may be part of a larger buffer.
-    #[must_use]
     pub fn new(key: Option<&[u8]>, name: &[u8], body: &Bytes) -> Self {
         Self::small(key, name, body).unwrap_or_else(|| Self::large(key, name, body.clone()))
     }
 
     /// Copies all three.
-    #[must_use]
     pub fn copy(key: Option<&[u8]>, name: &[u8], body: &[u8]) -> Self {
         Self::small(key, name, body).unwrap_or_else(|| Self::large(key, name, Bytes::copy_from_slice(body)))
     }
@@ -121,7 +119,6 @@ impl Payload {
     }
 
     /// The coalescing key.
-    #[must_use]
     pub fn key(&self) -> Option<&[u8]> {
         match &self.0 {
             Form::Small(bytes) => match stored::Head::read(bytes) {
@@ -136,7 +133,6 @@ impl Payload {
     }
 
     /// Whether there is a key.
-    #[must_use]
     pub fn has_key(&self) -> bool {
         match &self.0 {
             Form::Small(bytes) => match stored::Head::read(bytes) {
@@ -148,7 +144,6 @@ impl Payload {
     }
 
     /// The producer's public name, empty if it gave none.
-    #[must_use]
     pub fn name(&self) -> &[u8] {
         match &self.0 {
             Form::Small(bytes) => {
@@ -166,7 +161,6 @@ impl Payload {
 
     /// The producer's own bytes, verbatim. Empty while they are stored elsewhere: code that may meet such a payload asks
     /// [`Payload::stored`] first.
-    #[must_use]
     pub fn body(&self) -> &[u8] {
         debug_assert_eq!(self.stored(), None, "the body of {self:?} is not in memory");
         match &self.0 {
@@ -177,7 +171,6 @@ impl Payload {
     }
 
     /// The body for a reader: shared if it is large, copied if it is small.
-    #[must_use]
     pub fn share_body(&self) -> Bytes {
         match &self.0 {
             Form::Small(_) => Bytes::copy_from_slice(self.body()),
@@ -199,7 +192,6 @@ impl Payload {
     }
 
     /// Where the body is, if it is not in memory.
-    #[must_use]
     pub fn stored(&self) -> Option<Stored> {
         match &self.0 {
             Form::Small(bytes) => stored::Head::read(bytes).map(|head| head.body),
@@ -208,7 +200,6 @@ impl Payload {
     }
 
     /// Whether memory is gained when the body is elsewhere. The place of a short body takes as much.
-    #[must_use]
     pub fn can_leave(&self) -> bool {
         const BODY_BYTES_MIN: usize = 48;
         self.stored().is_none()
@@ -228,7 +219,6 @@ impl Payload {
     }
 
     /// Bytes of the body, wherever it is.
-    #[must_use]
     pub fn body_len(&self) -> usize {
         self.stored().map_or_else(|| self.body().len(), |stored| stored.len as usize)
     }

@@ -69,7 +69,6 @@ pub struct Slab {
 
 impl Slab {
     /// A job.
-    #[must_use]
     pub fn at(&self, slot: Slot) -> Option<&Job> {
         let page = self.pages.get(slot.page())?.as_ref()?;
         let jobs = page.jobs.get().map_or_else(|| self.open(page), Vec::as_slice);
@@ -174,7 +173,6 @@ impl Slab {
     }
 
     /// Whether a look at this slot would open its page.
-    #[must_use]
     pub fn is_packed(&self, slot: Slot) -> bool {
         self.pages.get(slot.page()).is_some_and(|page| page.as_ref().is_some_and(Page::is_closed))
     }
@@ -185,13 +183,11 @@ impl Slab {
     }
 
     /// Whether two jobs are in one page.
-    #[must_use]
     pub fn share_page(one: Slot, other: Slot) -> bool {
         one.page() == other.page()
     }
 
     /// Bytes that packed pages take less than others.
-    #[must_use]
     pub const fn saved_bytes(&self) -> u64 {
         self.packed_saved - self.open.get()
     }

@@ -42,7 +42,6 @@ impl JobStateKind {
         [Self::Ready, Self::Leased, Self::Scheduled, Self::Retrying, Self::Dead, Self::Parked, Self::Done];
 
     /// Whether the job waits, is leased, or will become ready: it is neither dead, nor parked, nor done.
-    #[must_use]
     pub const fn is_live(self) -> bool {
         matches!(self, Self::Ready | Self::Leased | Self::Scheduled | Self::Retrying)
     }
@@ -50,7 +49,6 @@ impl JobStateKind {
 
 impl JobState {
     /// The kind of this state.
-    #[must_use]
     pub const fn kind(&self) -> JobStateKind {
         match self {
             Self::Ready => JobStateKind::Ready,
@@ -83,7 +81,6 @@ pub struct Lease {
 
 impl Lease {
     /// A lease from `taken_at` to `until`.
-    #[must_use]
     pub const fn new(holder: Holder, token: Token, taken_at: Timestamp, until: Timestamp, on_expiry: OnExpiry) -> Self {
         Self { holder, token, taken_at, until, on_expiry, alarm_at: Timestamp::NEVER }
     }
@@ -99,7 +96,6 @@ impl Lease {
     }
 
     /// Whether it ends with a connection. Such a lease is not journalled.
-    #[must_use]
     pub const fn connection_bound(&self) -> bool {
         matches!(self.holder, Holder::Connection(_))
     }

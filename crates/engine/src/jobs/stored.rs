@@ -18,13 +18,11 @@ pub struct Stored {
 
 impl Stored {
     /// A body at this place. `None`: it is too long.
-    #[must_use]
     pub fn new(at: u64, body: &[u8]) -> Option<Self> {
         Some(Self { at, len: u32::try_from(body.len()).ok()?, sum: sum(body) })
     }
 
     /// Whether these bytes are the body.
-    #[must_use]
     pub fn is(&self, body: &[u8]) -> bool {
         self.len as usize == body.len() && self.sum == sum(body)
     }

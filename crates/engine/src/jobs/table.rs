@@ -401,6 +401,7 @@ impl Jobs {
     // ---- invariants ------------------------------------------------------------------------------------------------
 
     /// Asserts that every index agrees with the jobs.
+    #[cfg(any(test, debug_assertions, feature = "testing"))]
     pub(crate) fn check(&self) {
         let jobs = || self.iter().map(|(_, job)| job);
         let (mut count, mut keyed, mut bytes, mut dead_bytes, mut uncollected_bytes) = (0, 0, 0, 0, 0);

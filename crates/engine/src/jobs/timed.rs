@@ -2,7 +2,6 @@
 
 use std::collections::BTreeSet;
 
-use super::job::Job;
 use super::state::{JobState, JobStateKind};
 use crate::ids::{JobId, Timestamp};
 
@@ -63,7 +62,8 @@ impl Timed {
     }
 
     /// Asserts that the sets hold these jobs and no others.
-    pub(super) fn check<'a>(&self, jobs: impl Iterator<Item = &'a Job>) {
+    #[cfg(any(test, debug_assertions, feature = "testing"))]
+    pub(super) fn check<'a>(&self, jobs: impl Iterator<Item = &'a super::job::Job>) {
         let mut expected = Self::default();
         jobs.for_each(|job| expected.insert(job.id, &job.state));
         let sets = |timed: &Self| [&timed.scheduled, &timed.retrying, &timed.dead, &timed.done].map(Clone::clone);

@@ -22,13 +22,11 @@ pub struct Bridge {
 
 impl Bridge {
     /// All queues.
-    #[must_use]
     pub fn all() -> Self {
         Self { patterns: vec![Bytes::from_static(b"*")], named: BTreeMap::new() }
     }
 
     /// Whether all protocols share the queue of this name.
-    #[must_use]
     pub fn includes(&self, queue: &[u8]) -> bool {
         let named = self.named.iter().filter(|(pattern, _)| matches(pattern, queue));
         let named = named.min_by_key(|(pattern, _)| by_exactness(pattern)).map(|(_, shared)| *shared);

@@ -116,6 +116,7 @@ impl AllConsumers {
     }
 
     /// The consumers of one protocol.
+    #[cfg(any(test, debug_assertions, feature = "testing"))]
     pub(super) fn of(&self, protocol: Option<Protocol>) -> Option<&Consumers> {
         self.0.iter().find(|consumers| consumers.protocol == protocol)
     }

@@ -39,7 +39,6 @@ impl Histogram {
     ];
 
     /// All durations.
-    #[must_use]
     pub fn count(&self) -> u64 {
         self.counts.iter().sum()
     }
@@ -55,7 +54,6 @@ impl Histogram {
 
     /// The duration, in milliseconds, that this part of all durations (per thousand) does not exceed: interpolated
     /// between two bounds, and never above the longest one. 0 if there are none.
-    #[must_use]
     pub fn quantile_ms(&self, per_mille: u64) -> u64 {
         let wanted = self.count().saturating_mul(per_mille).div_ceil(1_000).max(1);
         let lower = [0].into_iter().chain(Self::BOUNDS_MS);

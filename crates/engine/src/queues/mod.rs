@@ -7,6 +7,7 @@
 
 mod audience;
 mod bridge;
+#[cfg(any(test, debug_assertions, feature = "testing"))]
 mod check;
 mod consumers;
 mod figures;

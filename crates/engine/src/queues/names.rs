@@ -85,6 +85,7 @@ impl Queues {
     }
 
     /// Asserts that names are counted.
+    #[cfg(any(test, debug_assertions, feature = "testing"))]
     pub(super) fn check_names(&self) {
         for maker in Protocol::ALL.map(|row| row.id) {
             let made = self.iter().filter(|queue| queue.maker == Some(maker)).count();

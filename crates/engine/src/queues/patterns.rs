@@ -34,7 +34,6 @@ impl<T> IntoIterator for Patterns<T> {
 
 impl<T> Patterns<T> {
     /// The setting that holds for a queue.
-    #[must_use]
     pub fn find(&self, queue: &[u8]) -> Option<&T> {
         self.0.iter().find(|(pattern, _)| matches(pattern, queue)).map(|(_, setting)| setting)
     }
@@ -45,7 +44,6 @@ impl<T> Patterns<T> {
     }
 
     /// Whether there is none.
-    #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -58,14 +56,12 @@ pub(super) fn by_exactness(pattern: &[u8]) -> (bool, Reverse<usize>, &[u8]) {
 }
 
 /// Whether a text stands for more than one name.
-#[must_use]
 pub fn is_pattern(text: &[u8]) -> bool {
     text.iter().any(|byte| matches!(byte, b'*' | b'?'))
 }
 
 /// Whether `name` matches a pattern in which `*` stands for any bytes (or none) and `?` for one. Takes at most the
 /// product of their lengths.
-#[must_use]
 pub fn matches(pattern: &[u8], name: &[u8]) -> bool {
     let (mut at, mut from) = (0, 0);
     // The position behind the last `*`, and the end of its current match in the name.

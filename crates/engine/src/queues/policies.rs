@@ -230,6 +230,7 @@ impl Queues {
     }
 
     /// Asserts that policies agree with their jobs.
+    #[cfg(any(test, debug_assertions, feature = "testing"))]
     pub(super) fn check_gates(&self, jobs: &Jobs) {
         for queue in self.iter() {
             let (name, policy) = (&queue.image.name, self.policy_of(&queue.image));

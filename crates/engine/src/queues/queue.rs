@@ -18,7 +18,7 @@ use crate::jobs::{JobStateKind, Slot};
 use crate::request::QueueKind;
 
 /// The part of a queue that the journal keeps.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct QueueImage {
     /// Its number.
     pub id: QueueId,
@@ -52,27 +52,11 @@ pub struct QueueImage {
 
 impl QueueImage {
     /// A queue with nothing set, in no listing.
-    #[must_use]
-    pub const fn new(id: QueueId, name: Bytes, kind: QueueKind) -> Self {
-        Self {
-            id,
-            name,
-            kind,
-            known: Protocols::NONE,
-            paused: Protocols::NONE,
-            paused_at: None,
-            jobs_max: [None; Priority::COUNT],
-            jobs_max_of: None,
-            throttle: None,
-            rules: None,
-            policy: None,
-            paused_keys: BTreeSet::new(),
-            serial: 1,
-        }
+    pub fn new(id: QueueId, name: Bytes, kind: QueueKind) -> Self {
+        Self { id, name, kind, serial: 1, ..Self::default() }
     }
 
     /// Whether any listing has it.
-    #[must_use]
     pub const fn is_known(&self) -> bool {
         !self.known.is_empty()
     }
@@ -114,7 +98,6 @@ impl QueueImage {
     }
 
     /// Its own rules.
-    #[must_use]
     pub fn rules(&self) -> QueueRules {
         self.rules.as_deref().copied().unwrap_or_default()
     }
@@ -193,7 +176,6 @@ impl Queue {
     // ---- settings and counts ---------------------------------------------------------------------------------------
 
     /// The part that the journal keeps.
-    #[must_use]
     pub const fn image(&self) -> &QueueImage {
         &self.image
     }
@@ -234,7 +216,6 @@ impl Queue {
     }
 
     /// Jobs in a state of this kind.
-    #[must_use]
     pub fn jobs(&self, state: JobStateKind) -> u32 {
         self.states.iter().filter_map(|(_, states)| states.get(state as usize)).sum()
     }
@@ -249,7 +230,6 @@ impl Queue {
     }
 
     /// Jobs that wait, are leased, or will become ready: those of one protocol, or all.
-    #[must_use]
     pub fn live(&self, of: Option<Protocol>) -> u32 {
         let live = |(state, jobs): (JobStateKind, u32)| if state.is_live() { jobs } else { 0 };
         JobStateKind::ALL.into_iter().zip(self.states(of)).map(live).sum()
@@ -373,6 +353,7 @@ impl Queue {
     }
 
     /// The consumers of one protocol.
+    #[cfg(any(test, debug_assertions, feature = "testing"))]
     pub(crate) fn consumers_of(&self, protocol: Option<Protocol>) -> Option<&Consumers> {
         self.consumers.of(protocol)
     }

@@ -200,6 +200,7 @@ impl ReadyQueue {
     }
 
     /// All jobs, in order.
+    #[cfg(any(test, debug_assertions, feature = "testing"))]
     pub(crate) fn slots(&self) -> impl Iterator<Item = Slot> + '_ {
         self.slots_of(View::ALL)
     }

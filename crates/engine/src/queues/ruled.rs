@@ -84,6 +84,7 @@ impl Queues {
     }
 
     /// Asserts that a queue has the rules that hold for it, and knows its dead jobs if they limit them.
+    #[cfg(any(test, debug_assertions, feature = "testing"))]
     pub(super) fn check_rules(&self, queue: &Queue, jobs: &Jobs) {
         let name = &queue.image.name;
         assert_eq!(queue.rules().copied(), self.rules_of(&queue.image), "{name:?} has rules");

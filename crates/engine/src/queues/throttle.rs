@@ -177,6 +177,7 @@ impl Slots {
     }
 
     /// Asserts that exactly the leases that have not timed out hold a slot.
+    #[cfg(any(test, debug_assertions, feature = "testing"))]
     pub(super) fn check<'a>(&self, name: &[u8], leases: impl Iterator<Item = (JobId, &'a Lease)>, now: Timestamp) {
         let mut expected = Self::new(self.queue, self.throttle);
         let counts = leases.filter(|(_, lease)| self.throttle.over_at(lease.taken_at) > now);

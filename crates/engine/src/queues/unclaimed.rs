@@ -181,6 +181,7 @@ impl Queues {
     }
 
     /// Asserts that the unclaimed queues are right.
+    #[cfg(any(test, debug_assertions, feature = "testing"))]
     pub(super) fn check_unclaimed(&self) {
         assert!(!self.unclaimed.is_dirty, "unclaimed jobs are left to serve");
         let mut queues = 0;

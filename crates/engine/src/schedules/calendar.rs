@@ -51,14 +51,12 @@ impl Cron {
     };
 
     /// The bits of [`Cron::weekdays`] for every such day of a month. 0 and 7 are both Sunday.
-    #[must_use]
     pub const fn weekday(day: u8) -> u64 {
         const SUNDAYS: u64 = 1 | 1 << 7 | 1 << 14 | 1 << 21 | 1 << 28;
         SUNDAYS << (day % 7)
     }
 
     /// Whether any time matches: 31 February never comes.
-    #[must_use]
     pub fn can_match(&self) -> bool {
         // In some year, a month of any length begins on each day of the week.
         let fits = |month: u64, days: u64| (0..7).any(|first| self.days_among(days, first) != 0 && self.has(month));
@@ -74,7 +72,6 @@ impl Cron {
     }
 
     /// The beginning of the first matching second after `time`; [`Timestamp::NEVER`] if there is none.
-    #[must_use]
     pub fn next_after(&self, time: Timestamp) -> Timestamp {
         self.find_after(time).unwrap_or(Timestamp::NEVER)
     }

@@ -110,7 +110,6 @@ pub enum ScheduleRef {
 
 impl Recurrence {
     /// Whether it ever comes due.
-    #[must_use]
     pub fn happens(&self) -> bool {
         match self {
             Self::Cron(cron) => cron.can_match(),
@@ -120,7 +119,6 @@ impl Recurrence {
     }
 
     /// Whether it uses the wall clock; otherwise it uses the engine's time.
-    #[must_use]
     pub const fn by_wall(&self) -> bool {
         matches!(self, Self::Cron(_) | Self::Zoned(..))
     }
@@ -148,13 +146,11 @@ impl Schedule {
     }
 
     /// Whether it has no next run: an operator paused it, or its time has passed.
-    #[must_use]
     pub fn is_paused(&self) -> bool {
         self.next_at == Timestamp::NEVER
     }
 
     /// The bytes that memory limits count for it.
-    #[must_use]
     pub fn weight_bytes(&self) -> u64 {
         const FIXED: usize = 225;
         (FIXED + self.key.as_ref().map_or(0, Bytes::len)) as u64 + self.job.weight_bytes()

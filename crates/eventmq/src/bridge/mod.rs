@@ -46,7 +46,6 @@ pub fn message<'a>(bridge: &Bridge, job: &Job<'a>, binary: bool) -> Result<Cow<'
 }
 
 /// Converts the result of a worker of protocol `from` for an EventMQ client.
-#[must_use]
 pub fn result<'a>(bridge: &Bridge, from: Protocol, result: &'a [u8]) -> Cow<'a, [u8]> {
     if from == Protocol::EVENTMQ {
         return Cow::Borrowed(result);

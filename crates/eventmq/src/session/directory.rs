@@ -123,7 +123,6 @@ pub(crate) struct Tally {
 
 impl Directory {
     /// The directory of a daemon. No other daemon's has this number.
-    #[must_use]
     pub fn new(number: u64) -> Self {
         Self { number, ..Self::default() }
     }

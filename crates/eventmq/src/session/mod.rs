@@ -88,7 +88,6 @@ enum Role {
 impl EventmqSpeaker {
     /// The session of a connection that was just accepted. `registration` is its place in the listener's registry.
     /// `rng` is random, for identifiers of messages.
-    #[must_use]
     pub fn session(settings: Arc<Settings>, info: ClientInfo, registration: Registration, rng: u64) -> EventmqSession {
         let speaker = Self {
             link: Link::new(Arc::clone(&settings.zmtp), registration),

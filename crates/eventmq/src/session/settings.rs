@@ -31,7 +31,6 @@ pub struct Settings {
 
 impl Settings {
     /// The settings under this section, for a daemon's first listener.
-    #[must_use]
     pub fn new(section: Eventmq) -> Self {
         Self {
             section,

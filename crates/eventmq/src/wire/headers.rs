@@ -31,43 +31,36 @@ impl<'a> Headers<'a> {
     }
 
     /// Whether the sender has requested a reply. True wherever the word stands, as in the released programs.
-    #[must_use]
     pub fn reply_requested(self) -> bool {
         self.0.windows(REPLY_REQUESTED.len()).any(|window| window == REPLY_REQUESTED)
     }
 
     /// The job's limit in seconds; `None` if absent or 0, which leaves it to the worker (300 s).
-    #[must_use]
     pub fn timeout_secs(self) -> Option<u64> {
         self.number(b"timeout").and_then(|secs| u64::try_from(secs).ok()).filter(|secs| *secs > 0)
     }
 
     /// Retries of a failed job; 0 if absent or negative.
-    #[must_use]
     pub fn retry_count(self) -> u64 {
         self.number(b"retry-count").and_then(|count| u64::try_from(count).ok()).unwrap_or(0)
     }
 
     /// Whether a header concerns the job's failure.
-    #[must_use]
     pub fn is_retry(self) -> bool {
         self.guarantee() || self.has(b"retry-count")
     }
 
     /// Whether the job has `guarantee`.
-    #[must_use]
     pub fn guarantee(self) -> bool {
         self.has(b"guarantee")
     }
 
     /// Whether a schedule's first run waits for its time.
-    #[must_use]
     pub fn nohaste(self) -> bool {
         self.has(b"nohaste")
     }
 
     /// Runs of a schedule; no limit if absent or negative.
-    #[must_use]
     pub fn run_count(self) -> Runs {
         self.number(b"run_count").and_then(|count| u64::try_from(count).ok()).map_or(Runs::Endless, Runs::Count)
     }

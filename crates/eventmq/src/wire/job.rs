@@ -38,7 +38,6 @@ pub fn identity(body: &[u8]) -> Result<Identity, Fault> {
 }
 
 /// A worker's reply with this text as the value: `{"value": "…"}`, in the spelling of the released programs.
-#[must_use]
 pub fn value_text(words: &[u8]) -> Vec<u8> {
     let mut text = Vec::new();
     let value = Value::Text(words.to_vec());
@@ -48,7 +47,6 @@ pub fn value_text(words: &[u8]) -> Vec<u8> {
 
 /// Whether a `REPLY` reports that the worker has stopped the job at its time limit. An exception of the same name looks
 /// the same: eMQP has no other report of failure.
-#[must_use]
 pub fn is_time_out(reply: &[u8]) -> bool {
     /// Bytes with blanks. Longer texts are results, and are not parsed.
     const BYTES_MAX: usize = 64;

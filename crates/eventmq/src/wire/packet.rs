@@ -298,7 +298,6 @@ impl<'a> Plan<'a> {
 }
 
 /// A time for a heartbeat: Unix seconds and three decimal places.
-#[must_use]
 pub fn unix_seconds(unix_ms: u64) -> String {
     format!("{}.{:03}", unix_ms / 1_000, unix_ms % 1_000)
 }

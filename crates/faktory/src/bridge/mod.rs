@@ -54,7 +54,6 @@ pub fn unit<'a>(bridge: &Bridge, job: &Job<'a>) -> Result<Unit<'a>, Unconvertibl
 
 /// For display: a job that cannot be converted for an FWP worker. Its body is the only argument, in base64 if it is not
 /// text.
-#[must_use]
 pub fn unconverted<'a>(bridge: &Bridge, job: &Job<'a>) -> Unit<'a> {
     let (args, is_base64) = match std::str::from_utf8(job.body) {
         Ok(text) => (quoted(text), false),
@@ -140,7 +139,6 @@ fn custom_of(bridge: &Bridge, job: &Job<'_>, is_base64: bool) -> Vec<u8> {
 }
 
 /// Converts the result of a worker of protocol `from` for an FWP client.
-#[must_use]
 pub fn result<'a>(bridge: &Bridge, from: Protocol, result: &'a [u8]) -> Cow<'a, [u8]> {
     bridge.result(from, result).unwrap_or(Cow::Borrowed(result))
 }

@@ -26,13 +26,11 @@ pub struct Cron {
     /// a time zone can precede them.
     pub schedule: String,
     /// The time zone; UTC by default.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timezone: Option<String>,
     /// What becomes of runs that fell due while the daemon was down.
     #[serde(default, skip_serializing_if = "Missed::is_default")]
     pub missed: Missed,
     /// The job of each run waits for a part of this time, always the same part for the same schedule.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub spread: Option<Period>,
     /// The job to push.
     pub job: CronJob,
@@ -63,19 +61,14 @@ pub struct CronJob {
     #[serde(rename = "type")]
     pub jobtype: String,
     /// The queue; `default` if missing.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queue: Option<String>,
     /// The number of retries.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry: Option<i64>,
     /// The reservation time, in seconds.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reserve_for: Option<i64>,
     /// The priority, 1 to 9; 9 is taken first.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub priority: Option<i64>,
     /// Lines of a backtrace to keep. Only echoed.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub backtrace: Option<i64>,
     /// The arguments.
     #[serde(default)]

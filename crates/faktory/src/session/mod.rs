@@ -84,7 +84,6 @@ enum Task {
 impl FaktorySpeaker {
     /// The session of a connection that was just accepted. `rng` are random numbers for salts and names; they must be
     /// unpredictable.
-    #[must_use]
     pub fn session(settings: Arc<Settings>, info: ClientInfo, rng: [u64; 2]) -> FaktorySession {
         let speaker = Self {
             handshake: Some(Handshake::new(&settings, rng)),

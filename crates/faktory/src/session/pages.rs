@@ -12,7 +12,6 @@ use super::{FAKTORY_VERSION, Settings};
 use crate::wire::health_object;
 
 /// All pages.
-#[must_use]
 pub fn pages(settings: &Arc<Settings>) -> Vec<Arc<dyn Page>> {
     vec![Arc::new(StatsPage(Arc::clone(settings))), Arc::new(HealthPage(Arc::clone(settings)))]
 }

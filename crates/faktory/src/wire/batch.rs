@@ -54,7 +54,6 @@ fn wrong(text: &str) -> String {
 
 /// The `custom` of a callback: the producer's own, and behind it the batch. The batch is last because the last of two
 /// equal keys counts.
-#[must_use]
 pub fn callback_custom(custom: Option<&str>, bid: &str, role: &str) -> String {
     let mut out = b"{".to_vec();
     let inner = custom.and_then(|custom| custom.strip_prefix('{')?.strip_suffix('}')).unwrap_or_default();
@@ -113,7 +112,6 @@ const DESC_BYTES_MAX: usize = 1_000;
 
 impl TrackSet {
     /// Parses the JSON object. `None` if it is not valid.
-    #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         Self::read(text).ok()
     }
@@ -154,7 +152,6 @@ pub struct TrackText<'a> {
 }
 
 /// The name of a batch, made of twelve unpredictable bytes.
-#[must_use]
 pub fn batch_name(rng: &[u8; 12]) -> String {
     const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
     let mut name = String::from("b-");

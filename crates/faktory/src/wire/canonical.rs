@@ -24,7 +24,6 @@ const EXPONENT_DIGITS_MAX: usize = 17;
 
 /// The canonical form of a value. The value must be valid JSON; the result for other text is unspecified, but never a
 /// panic.
-#[must_use]
 pub fn canonical(value: &str) -> Vec<u8> {
     let mut form = Form { out: Vec::with_capacity(value.len()), ..Form::default() };
     form.write(value.as_bytes());

@@ -25,7 +25,6 @@ pub struct Challenge {
 
 impl Challenge {
     /// A challenge, as unpredictable as the random numbers.
-    #[must_use]
     pub fn new(rng: [u64; 2]) -> Self {
         let [salt, rounds] = rng;
         let rounds = ROUNDS_MIN + u32::try_from(rounds % ROUNDS_COUNT).unwrap_or(0);
@@ -35,7 +34,6 @@ impl Challenge {
 }
 
 /// The server's greeting. It has one blank only, because Node's client splits it at the first one.
-#[must_use]
 pub fn hi(challenge: Option<&Challenge>) -> String {
     match challenge {
         None => "+HI {\"v\":2}\r\n".to_owned(),
@@ -62,7 +60,6 @@ pub struct Hello {
 
 impl Hello {
     /// Parses the first line. `None` if it is not a HELLO: the server then closes the connection.
-    #[must_use]
     pub fn parse(line: &str) -> Option<Self> {
         let text = line.strip_prefix("HELLO ").filter(|text| text.starts_with('{'))?;
         Self::read(text).ok()

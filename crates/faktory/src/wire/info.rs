@@ -68,7 +68,6 @@ pub struct Chore {
 
 impl InfoText<'_> {
     /// The object up to its first queue. [`queue_member`] writes each queue.
-    #[must_use]
     pub fn before_queues(&self) -> String {
         format!(
             "{{\"now\":\"{}\",\"server_utc_time\":\"{}\",\"faktory\":{{\"default_size\":{},\"queues\":{{",
@@ -79,7 +78,6 @@ impl InfoText<'_> {
     }
 
     /// The object behind its last queue.
-    #[must_use]
     pub fn after_queues(&self) -> String {
         let set = |Chore { size, done }: &Chore| {
             format!("{{\"cycles\":0,\"enqueued\":{done},\"size\":{size},\"wall_time_sec\":0}}")
@@ -124,7 +122,6 @@ impl InfoText<'_> {
 }
 
 /// The object of `/health`: the counts of commands and of connections, and the server's description and version.
-#[must_use]
 pub fn health_object(
     now_ms: u64,
     (command_count, connections): (u64, usize),
@@ -177,13 +174,11 @@ pub struct JobText<'a> {
 }
 
 /// A JSON object of times in seconds.
-#[must_use]
 pub fn seconds_object(seconds: &BTreeMap<Bytes, f64>) -> Vec<u8> {
     object(seconds, |seconds, out| out.extend_from_slice(seconds.to_string().as_bytes()))
 }
 
 /// A JSON object of texts.
-#[must_use]
 pub fn texts_object(texts: &BTreeMap<Bytes, String>) -> Vec<u8> {
     object(texts, |text, out| json::escape_into(text, out))
 }

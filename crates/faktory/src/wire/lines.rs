@@ -50,7 +50,6 @@ impl Lines {
     }
 
     /// Whether the decoder has seen the beginning of a line but not its end.
-    #[must_use]
     pub const fn is_midway(&self) -> bool {
         self.scanned > 0
     }

@@ -24,7 +24,6 @@ pub struct Ack {
 
 impl Ack {
     /// Parses an object of strings that contains a `jid`. Keys are case-sensitive here. `None` if it is not valid.
-    #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let (mut jid, mut result) = (None, String::new());
         let read = json::for_each(text, |key, value| {
@@ -56,7 +55,6 @@ pub struct Failed {
 
 impl Failed {
     /// Parses the JSON object. `None` if it is not valid.
-    #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         Self::read(text).ok()
     }
@@ -91,7 +89,6 @@ pub(super) fn cut(mut text: String, bytes_max: usize) -> String {
 }
 
 /// `REQUEUE`: a worker returns a job. The `jid` in the JSON object; `None` if it is not valid.
-#[must_use]
 pub fn requeued(text: &str) -> Option<String> {
     let [jid] = json::members(text, &["jid"]).ok()?;
     Some(json::text(jid?).ok()?.into_owned())
@@ -110,7 +107,6 @@ pub struct Beat {
 
 impl Beat {
     /// Parses the JSON object. `None` if it is not valid.
-    #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let [wid, state, rss_kb] = json::members(text, &["wid", "current_state", "rss_kb"]).ok()?;
         let rss_kib = u64::try_from(rss_kb.map_or(Ok(0), json::int).ok()?).ok().filter(|kib| *kib > 0);

@@ -81,7 +81,6 @@ pub enum QueueRequest {
 
 impl Request {
     /// Parses a line.
-    #[must_use]
     pub fn parse(line: &Bytes) -> Self {
         let (verb, rest) = cut(line);
         let with = |make: fn(Bytes) -> Self| rest.clone().map_or(Self::Incomplete, make);

@@ -8,7 +8,6 @@ use super::text::{put_text, skip};
 use super::time::time_text;
 
 /// The text of one run, in the form of [`super::Text`]. `None` if `template` is not a template.
-#[must_use]
 pub fn run_text(template: &[u8], jid: &str, created_at_ms: u64) -> Option<Vec<u8>> {
     let mut jid_at = skip(template, 0, b"{\"retry\":")?;
     jid_at = skip(template, jid_at, b",\"custom\":").unwrap_or(jid_at);

@@ -58,7 +58,6 @@ pub struct FailureText<'a> {
 impl<'a> Text<'a> {
     /// The stored text of a job that [`Unit::judge`] has accepted. `created_at` is the default for producers that omit
     /// it.
-    #[must_use]
     pub fn of(unit: &Unit<'_>, created_at: &str) -> Vec<u8> {
         let args = unit.args.unwrap_or("[]");
         let custom = unit.custom.unwrap_or_default();
@@ -99,13 +98,11 @@ impl<'a> Text<'a> {
     }
 
     /// The stored text of a recurring job's template: see [`super::run_text`].
-    #[must_use]
     pub fn template(unit: &Unit<'_>) -> Vec<u8> {
         Self::of(unit, "")
     }
 
     /// The parts of a stored text. `None` if it is not in the stored form.
-    #[must_use]
     pub fn new(body: &'a [u8]) -> Option<Self> {
         let mut at = skip(body, 0, b"{\"retry\":")?;
         let failure_at = at;
@@ -122,7 +119,6 @@ impl<'a> Text<'a> {
     }
 
     /// Whether the job has this type.
-    #[must_use]
     pub fn has_jobtype(&self, jobtype: &str) -> bool {
         let mut quoted = Vec::new();
         json::escape_into(jobtype, &mut quoted);
@@ -130,7 +126,6 @@ impl<'a> Text<'a> {
     }
 
     /// The stored form.
-    #[must_use]
     pub const fn body(&self) -> &'a [u8] {
         self.body
     }
@@ -147,7 +142,6 @@ impl<'a> Text<'a> {
     }
 
     /// The form for workers.
-    #[must_use]
     pub fn whole(&self, failure: Option<&FailureText<'_>>, enqueued_at_ms: Option<u64>) -> Vec<u8> {
         self.parts(failure, enqueued_at_ms).each().concat()
     }

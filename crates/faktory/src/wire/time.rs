@@ -117,13 +117,11 @@ impl Parser<'_> {
 }
 
 /// A time in UTC, its fraction without trailing zeros.
-#[must_use]
 pub fn time_text(ms: u64) -> String {
     written(ms / 1_000, ms % 1_000, 3)
 }
 
 /// A time in UTC to the nanosecond, its fraction without trailing zeros.
-#[must_use]
 pub fn time_text_ns(ns: u64) -> String {
     written(ns / 1_000_000_000, ns % 1_000_000_000, 9)
 }

@@ -260,7 +260,6 @@ impl<'a> List<'a> {
     }
 
     /// The next jobs of a list that [`List::parse`] has accepted, from the end of the last part.
-    #[must_use]
     pub fn go_on(text: &'a str, from: usize, keep_max: usize) -> Self {
         let (mut first, mut at) = (Vec::new(), from);
         while first.len() < keep_max {
@@ -273,7 +272,6 @@ impl<'a> List<'a> {
 }
 
 /// Whether a queue may have this name in FWP.
-#[must_use]
 pub fn is_queue_name(name: &[u8]) -> bool {
     !name.is_empty() && name.iter().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-'))
 }

@@ -71,7 +71,6 @@ pub struct GearmanSpeaker {
 
 impl GearmanSpeaker {
     /// The session of a connection that has just been accepted.
-    #[must_use]
     pub fn session(settings: Arc<Settings>, info: ClientInfo) -> GearmanSession {
         let speaker = Self {
             about: worker::About::new(&info),

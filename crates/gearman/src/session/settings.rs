@@ -24,7 +24,6 @@ pub struct Settings {
 
 impl Settings {
     /// The default settings for a daemon with this prefix of handles.
-    #[must_use]
     pub fn new(handle_prefix: HandlePrefix) -> Self {
         let (section, bridge) = (Gearman::default(), Arc::default());
         Self { section, handle_prefix, verbosity_text: "INFO".to_owned(), pid: std::process::id(), bridge }

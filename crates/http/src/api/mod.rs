@@ -148,7 +148,6 @@ fn administering() -> OpenApiRouter<Arc<App>> {
 }
 
 /// The OpenAPI document, as JSON.
-#[must_use]
 pub fn openapi() -> String {
     text(routes().into_openapi())
 }

@@ -14,7 +14,7 @@ use windlass_engine::{
 const OTHER: &[u8] = b"_other";
 
 /// Which queues have series of their own, from one scrape to the next.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Series {
     queues_max: usize,
     own: HashSet<Bytes>,
@@ -40,13 +40,7 @@ pub(crate) struct QueueSeries {
 
 impl Series {
     pub(crate) fn new(queues_max: usize) -> Self {
-        Self {
-            queues_max,
-            own: HashSet::new(),
-            other: HashSet::new(),
-            gone: QueueFigures::default(),
-            last: QueueFigures::default(),
-        }
+        Self { queues_max, ..Self::default() }
     }
 
     /// All series by name, from one reading of all queues.

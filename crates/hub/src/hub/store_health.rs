@@ -29,7 +29,6 @@ impl StoreHealth {
     }
 
     /// Whether the disk has no room for new jobs.
-    #[must_use]
     pub fn is_full(&self) -> bool {
         self.full.load(Ordering::Acquire)
     }

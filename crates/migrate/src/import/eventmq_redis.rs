@@ -20,27 +20,7 @@ use super::faktory_redis::redis::{Page, Redis};
 use super::report::{Nouns, Report};
 use crate::transfer::{Place, Scheduling};
 
-const HELP: &str = "\
-ADDRESS is a URL (redis://:password@host:port/database, unix:///path), the path
-of a socket, or host:port. A password may also be in the variable REDISCLI_AUTH.
-The daemon must run: each schedule is sent to it as a client would send it, and
-counts as imported when the daemon has it on its disk. Stop the old scheduler
-first, or both run the jobs.
-
-Kept: the job, the interval or the cron expression, the queue, the headers. A
-schedule's first run is due one interval after the import, or at the next time
-of its cron expression, and not at once. Redis does not have how often a schedule with
-run_count has run: it runs that often again. Runs go to the schedule's own queue
-with its own headers, also by cron, where the released scheduler loses both.
-
-The import only reads Redis. A second import replaces each schedule by itself,
-and its interval begins anew.
-
-Exit codes:
-  0   every schedule is imported
-  1   the daemon cannot be reached
-  2   bad usage, or no Redis answers at ADDRESS
-  5   some schedules are left; the output names each with its reason";
+const HELP: &str = include_str!("../help/eventmq_redis.txt").trim_ascii_end();
 
 const SCHEDULES: &[u8] = b"interval_jobs";
 

@@ -32,29 +32,7 @@ use super::options::{Configure, Options, configured};
 use super::report::{Nouns, Report, lasting};
 use windlass_operate::Settings;
 
-const HELP: &str = "\
-Stop gearmand first: a job it still holds would run twice. FILE is only read;
-a half-finished write of a killed gearmand is repaired in a copy. Run
-this as the user the daemon runs as, and with its configuration: limits and
-gearman.* keys count as they do for a submit. The daemon must not run.
-
-Jobs keep their function, unique id, priority, data and time. Retries start at
-0, handles are new. gearmand keeps one row per function and unique id: of the
-jobs with an empty id, or `-`, only the last of each function is in FILE.
-
-A second import does nothing: the data directory records (in imports/) which
-rows of which FILE were imported, even if their jobs have ended since. Rows that
-were left are tried again. If FILE has changed meanwhile, all its rows are
-imported, except those whose function and unique id are queued already; rows
-without a unique id look like new ones. If a power cut or kill -9 interrupts the
-import, up to 1,000 rows without a unique id may be imported twice.
-
-Exit codes:
-  0   every row is imported, or was before
-  1   the data directory could not be written to; import again
-  2   bad usage or configuration, or FILE is not a gearmand queue
-  4   the data directory cannot be opened, for instance because a daemon runs
-  5   some rows are left; the output names each with its reason";
+const HELP: &str = include_str!("../help/gearmand_sqlite.txt").trim_ascii_end();
 
 /// Import the background jobs in gearmand's SQLite queue.
 #[derive(Debug, Args)]

@@ -20,45 +20,7 @@ use super::report::{Nouns, Report};
 use crate::configured::Configured;
 use windlass_operate::Settings;
 
-const HELP: &str = "\
-FILE is the output of `windlass export` or `windlass salvage`, or some of its
-lines, or lines of your own: a JSON object each, for instance
-  {\"queue\":\"mail\",\"body\":\"hello\"}
-A new job like this one is Gearman's and may have: origin (faktory, gearman,
-spiderq or eventmq), body_base64 in place of body, key, name, priority (1 to 9,
-9 first), place (ready, scheduled, retrying or dead) with due_at_ms, failures,
-ready_at_ms, meta_base64. Times are in milliseconds since 1970.
-
-A whole export into a new data directory restores everything as it was: jobs in
-all states with their numbers and order, queues, schedules, batches, counters.
-An export that was cut short or changed is refused; --incomplete imports what
-is there, without counters.
-
-Otherwise the lines are added to what is there. An exported job keeps its
-number, order, times, failures, retries, key and batch, and its result if it has
-ended. Scheduled and retrying jobs keep their time; dead ones stay dead. A
-leased job becomes ready, or stays with its worker if its lease is bound to time
-(Faktory, spiderq). Schedules, batches and the settings of queues are imported
-too. Imported jobs follow the existing ones; jobs whose numbers were given out
-there already get new ones; existing queues keep their settings.
-
-Not imported then: counters, and everything that the directory already has: a
-job with the same number, name, key and contents, a schedule or a batch with the
-same name. Do not import jobs that `windlass serve --accept-loss` has kept.
-
-Run this as the user the daemon runs as, and with its configuration: its limits
-count, but those of single queues do not. The daemon must not run.
-
-A second import does nothing: the data directory records (in imports/) which
-lines of which FILE were imported. Lines that were left are tried again.
-
-Exit codes:
-  0   every line is imported, or was before
-  1   the data directory could not be written to; import again
-  2   bad usage or configuration, or FILE cannot be read, is cut short, or is
-      not an export
-  4   the data directory cannot be opened, for instance because a daemon runs
-  5   some lines are left; the output names each with its reason";
+const HELP: &str = include_str!("../help/jsonl.txt").trim_ascii_end();
 
 /// With more unreadable lines than this, the file is rejected as something else.
 const UNREADABLE_MAX: u64 = 1_000;

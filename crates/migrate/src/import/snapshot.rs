@@ -64,7 +64,6 @@ impl Snapshot {
     }
 
     /// Identifies the snapshot together with the queue it goes to.
-    #[must_use]
     pub fn digest(&self, queue: &[u8]) -> String {
         hex::encode(self.digest.clone().chain_update(queue).finalize())
     }

@@ -13,28 +13,7 @@ use super::report::{Nouns, Report};
 use super::snapshot::{Entry, Snapshot};
 use windlass_operate::Settings;
 
-const HELP: &str = "\
-FILE is the file `snapshot` in the directory given to spiderq's --database. Let
-clients send Flush before you stop spiderq: FILE lacks changes since its last
-snapshot. FILE is only read, and imported completely or not at all: a truncated
-file is refused before anything is imported. Run this as the user the daemon
-runs as, and with its configuration: limits, spiderq.* and zmtp.* keys apply as
-they do for Add. The daemon must not run.
-
-Every key is queued at the tail, in the order of FILE. spiderq itself does the
-same at its start, with dropped tasks too: FILE does not record their order, nor
-which were dropped. A key that is in the queue already stays unchanged; the
-output names and counts it.
-
-A second import does nothing: the data directory records (in imports/) which
-entries of which FILE were imported. Entries that were left are tried again.
-
-Exit codes:
-  0   every entry is imported or kept, or was before
-  1   the data directory could not be written to; import again
-  2   bad usage or configuration, or FILE is not a complete snapshot
-  4   the data directory cannot be opened, for instance because a daemon runs
-  5   some entries are left; the output names each with its reason";
+const HELP: &str = include_str!("../help/spiderq_snapshot.txt").trim_ascii_end();
 
 /// Import the keys and values in a spiderq's snapshot.
 #[derive(Debug, Args)]

@@ -69,7 +69,6 @@ impl Survey {
     }
 
     /// The result, after the last line.
-    #[must_use]
     pub fn completeness(self) -> Completeness {
         let Self { heading, ending, broken, lines, .. } = self;
         match (broken, heading) {

@@ -108,7 +108,6 @@ impl Importer {
     }
 
     /// Imports as into a new data directory, and stores nothing.
-    #[must_use]
     pub fn rehearse(config: &Config) -> Self {
         let engine = Engine::new(config.engine_limits(), random_seed());
         Self::new(config, engine, Journal::new(), None)
@@ -144,13 +143,11 @@ impl Importer {
     }
 
     /// How many did.
-    #[must_use]
     pub const fn outside(&self) -> u64 {
         self.outside
     }
 
     /// Whether the job at this position of the source has not been imported yet.
-    #[must_use]
     pub fn wants(&self, place: u64) -> bool {
         self.to.as_ref().is_none_or(|to| to.record.wants(place))
     }
@@ -298,7 +295,6 @@ impl Importer {
 
 /// Whether all `jobs` jobs of a source were imported earlier, according to the data directory's record. Does not open
 /// the data directory.
-#[must_use]
 pub fn was_taken(config: &Config, source: &Source, jobs: u64) -> bool {
     Record::find(&config.data_dir, source).is_some_and(|record| (0..jobs).all(|place| !record.wants(place)))
 }

@@ -35,62 +35,7 @@ pub(crate) use self::place::Place;
 use self::place::{Files, Scheme};
 use self::tally::Tally;
 
-const HELP: &str = "\
-Run this beside the daemon while a fleet moves: old producers still feed the old
-broker, workers already serve Windlass. The bridge is a worker of the old
-broker. It takes a job there, pushes it here in the same protocol, waits until
-the daemon has it on its disk, and only then acknowledges it there. It runs
-until SIGTERM, or with --until-empty until the old broker has no more jobs for
-it. Start it again after a crash.
-
-At least once: after a crash between both acknowledgements a job comes again. It
-is recognised while the first one exists here, by its Gearman unique id, its
-Faktory jid or its EventMQ message id. Jobs without a unique id run twice.
-
-A job that the daemon refuses because a limit is reached is held and pushed
-again until it is accepted. A job that the daemon can never accept stays with
-the old broker, unacknowledged; the bridge names it and its reason.
-
-gearman://HOST:PORT
-  The queues are functions; without --queue all that the old broker names. Kept:
-  function, unique id, workload, reducer. Lost: the priority. Jobs become
-  background jobs, because a worker cannot tell them apart: a client that waits
-  for a result at the old broker gets an empty one at once. For functions with
-  such clients (name them with --queue) run a bridge with --results: each of
-  their jobs runs here as a foreground job, and the old broker gets its data,
-  status, warnings and end. SUBMIT_JOB_EPOCH jobs come when they are due.
-faktory://[:PASSWORD@]HOST:PORT
-  Without --queue all queues that INFO names. Kept: the whole job, with jid,
-  custom, retry, reserve_for and its failures. Only jobs that are enqueued come;
-  scheduled jobs and retries come when the old broker enqueues them, dead jobs
-  and paused queues never. `windlass import faktory-redis` takes all of them,
-  after Faktory has stopped. A job whose jid exists here is not pushed again.
-  Jobs of a batch are refused unless the batch exists here. A job that is left
-  stays reserved there until its reservation ends, which costs it a retry.
-eventmq://[USER:PASSWORD@]HOST:PORT
-  The address is where workers connect (47290). Without --queue only `default`,
-  where released routers keep the jobs of all queues that had no worker: name
-  the others. Kept: message id, queue, headers, job. A client that requested the
-  result gets {\"value\": null}, or with --results the result. A released router forgets a job when it hands it
-  out, whatever the worker does next: kill -9 of the bridge loses the jobs in
-  hand, at most --jobs. Jobs that cannot be pushed before the bridge ends are
-  printed to standard output, for `windlass import jsonl`.
-
-gearman+tls://, faktory+tls:// and eventmq+tls:// speak TLS; the certificate must
-be of an authority in --from-ca or --to-ca, else of the system's, and
---from-certificate and --to-certificate are for brokers that demand one.
-eventmq://USER:PASSWORD@HOST:PORT logs in by ZeroMQ's PLAIN, --from-curve and
---to-curve by CURVE. An option shows in the list of processes: passwords are
-better in files.
-
-With --results a job is acknowledged there when it has ended here, and --jobs is
-how many run at once. If the bridge ends earlier, the job comes again.
-
-Exit codes:
-  0   stopped, or the old broker is empty; nothing was left
-  1   a password was refused, or a broker is not what its address says
-  2   bad usage
-  5   some jobs were left with the old broker; the output names each";
+const HELP: &str = include_str!("../help/bridge.txt").trim_ascii_end();
 
 /// Work another broker empty into the running daemon, in its own protocol, while producers still feed it.
 #[derive(Debug, Args)]

@@ -7,8 +7,7 @@ use windlass_session::Reason;
 
 use super::Connection;
 use super::phase::Phase;
-use windlass_hub::broker::Visited;
-use windlass_hub::clock;
+use windlass_hub::{Visited, clock};
 
 /// How long a peer may take to read the rest of its answers once the connection ends.
 const LINGER: Duration = Duration::from_secs(10);

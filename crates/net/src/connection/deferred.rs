@@ -3,7 +3,7 @@
 //! The handle of a foreground job is such: its client waits for the result, which often comes soon. A client that waits
 //! for the handle, or whose results come late, gets the handle at once: a wait in vain makes further waits rarer.
 
-use windlass_hub::attempts::Attempts;
+use windlass_hub::Attempts;
 
 /// The bytes of a connection's output that may wait.
 #[derive(Debug, Default)]

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use windlass_engine::{Event, JobId, Token};
 
-use windlass_hub::budget::{Budget, Hold};
+use windlass_hub::{Budget, Hold};
 
 /// The jobs, in the order in which they leave. Positions count all bytes of the connection's output since it opened.
 #[derive(Debug, Default)]
@@ -80,7 +80,7 @@ mod tests {
     use windlass_engine::{Notice, Protocol, Taken, Timestamp};
 
     use super::*;
-    use windlass_hub::budget::SMALL_BYTES;
+    use windlass_hub::SMALL_BYTES;
 
     fn job(number: u64, bytes: usize) -> Event {
         let name = Bytes::new;

@@ -9,10 +9,8 @@ use windlass_engine::{ClientCommand, ClientId, ClientInfo, Clock, Command, Event
 use super::tests::{BOUNDS, admission};
 use super::*;
 use crate::traffic::Traffic;
-use windlass_hub::broker::Broker;
-use windlass_hub::broker::{Batch, CommitDuty, Health};
-use windlass_hub::budget::Budget;
 use windlass_hub::testing::nowhere;
+use windlass_hub::{Batch, Broker, Budget, CommitDuty, Health};
 
 /// What a socket gives and takes, and what it was asked for.
 #[derive(Debug)]

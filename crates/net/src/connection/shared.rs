@@ -4,8 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use windlass_hub::broker::Broker;
-use windlass_hub::budget::Budget;
+use windlass_hub::{Broker, Budget};
 
 use crate::patience::Patience;
 use crate::stops::StopRequests;
@@ -47,7 +46,6 @@ pub struct Shared {
 
 impl Shared {
     /// State of a daemon without connections.
-    #[must_use]
     pub fn new(broker: Arc<dyn Broker>, budget: Arc<Budget>, bounds: Bounds) -> Self {
         let new_bounds = Arc::new(ArcSwap::from_pointee(bounds));
         Self { broker, budget, stops: Arc::default(), traffic: Arc::default(), bounds, new_bounds }

@@ -12,9 +12,7 @@ use super::*;
 use crate::places::{PlaceLimits, Places};
 use crate::serving::tests::ByHand;
 pub(crate) use crate::testing::{BOUNDS, shared};
-use windlass_hub::budget::Budget;
-use windlass_hub::hub::{Durability, Hub};
-use windlass_hub::published::Publication;
+use windlass_hub::{Budget, Durability, Hub, Publication};
 
 /// What the kernel may hold of a connection's bytes.
 const SOCKET_BYTES: usize = 32 * 1024;
@@ -130,8 +128,7 @@ fn a_peer_that_does_not_read_misses_posts_but_stays_connected() {
         thread.turns(1);
     }
     // A mailbox's part of the free bytes, the bytes copied to be written, and the bytes that are written.
-    let held_max =
-        PUBLISHED_BYTES / 8 + (WRITE_HIGH_BYTES - windlass_hub::mailbox::POSTED_ROOM_BYTES) + WORDS + SOCKET_BYTES;
+    let held_max = PUBLISHED_BYTES / 8 + (WRITE_HIGH_BYTES - windlass_hub::POSTED_ROOM_BYTES) + WORDS + SOCKET_BYTES;
     assert!((BOUNDS.unacknowledged_max + 1..=held_max / WORDS).contains(&posted), "{posted}");
     // More posts wait than commands may wait for the disk: posts must not count as commands.
     peer.write_all(b"1").unwrap();

@@ -11,8 +11,7 @@ use windlass_store::Journal;
 use super::tests::shared;
 use super::*;
 use crate::serving::tests::ByHand;
-use windlass_hub::broker::Broker as _;
-use windlass_hub::hub::{Durability, Hub};
+use windlass_hub::{Broker as _, Durability, Hub};
 
 /// The sessions' calls, in order.
 type Told = Arc<Mutex<Vec<&'static str>>>;

@@ -6,9 +6,7 @@ use std::time::Duration;
 use windlass_engine::Timestamp;
 
 use super::Connection;
-use windlass_hub::broker::Visited;
-use windlass_hub::clock;
-use windlass_hub::warn_limited;
+use windlass_hub::{Visited, clock, warn_limited};
 
 const PATIENCE: Duration = Duration::from_secs(5);
 

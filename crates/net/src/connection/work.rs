@@ -12,9 +12,7 @@ use windlass_engine::{Event, Reply};
 use super::Connection;
 use super::phase::Phase;
 use crate::output::{LARGE_BYTES, Output};
-use windlass_hub::broker::{Batch, Visited};
-use windlass_hub::budget::SMALL_BYTES;
-use windlass_hub::mailbox::Mail;
+use windlass_hub::{Batch, Mail, SMALL_BYTES, Visited};
 
 /// Larger buffers for mail or items are freed when they are empty.
 const KEPT_MAX: usize = 1 << 10;

@@ -16,8 +16,7 @@ use windlass_testkit::store::MemoryLog;
 
 use crate::connection::tests::shared;
 use crate::serving::tests::ByHand;
-use windlass_hub::commit::{Committer, Pace};
-use windlass_hub::hub::{Durability, Hub};
+use windlass_hub::{Committer, Durability, Hub, Pace};
 
 /// A log that records which threads wrote to it.
 struct Witness(MemoryLog, Arc<Mutex<Vec<String>>>);

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use windlass_hub::waker::ConnectionId;
+use windlass_hub::ConnectionId;
 
 /// The connections that hold bytes back or did so a moment ago, and until when, in about that order.
 #[derive(Debug, Default)]
@@ -44,7 +44,7 @@ mod tests {
     use super::super::tests::ByHand;
     use super::*;
     use crate::connection::tests::shared;
-    use windlass_hub::hub::{Durability, Hub};
+    use windlass_hub::{Durability, Hub};
 
     /// Asks the engine for each byte, and answers with a byte that is in no hurry.
     #[derive(Debug)]

@@ -33,7 +33,7 @@ use self::turn::Serving;
 use self::waker::ThreadWaker;
 use crate::connection::Shared;
 use crate::polling::Polling;
-use windlass_hub::commit::Commits;
+use windlass_hub::Commits;
 
 /// How long a serving thread may run before others do, on a busy machine: it mostly waits for its peers, and they for
 /// it.

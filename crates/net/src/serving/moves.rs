@@ -14,9 +14,8 @@ use super::load::Kind;
 use super::tests::ByHand;
 use crate::connection::tests::shared;
 use crate::polling::Polling;
-use windlass_hub::hub::{Durability, Hub};
-use windlass_hub::mailbox::Mail;
 use windlass_hub::testing::captured;
+use windlass_hub::{Durability, Hub, Mail};
 
 /// Asks the engine for each byte, and answers with the byte.
 #[derive(Debug, Default)]

@@ -10,7 +10,7 @@ use std::os::unix::fs::FileExt as _;
 use std::time::{Duration, Instant};
 
 use crate::polling::Polling;
-use windlass_hub::attempts::Attempts;
+use windlass_hub::Attempts;
 
 /// How long a thread polls with [`Polling::Auto`]: waking a core takes about as long.
 const AUTO: Duration = Duration::from_micros(50);
@@ -27,7 +27,7 @@ const BARRED_MIN: Duration = Duration::from_millis(100);
 const BARRED_MAX: Duration = Duration::from_secs(3);
 
 /// Decides from how the last waits ended.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Idle {
     mode: Polling,
     attempts: Attempts<8>,
@@ -44,15 +44,7 @@ pub(super) struct Idle {
 
 impl Idle {
     pub(super) fn new(mode: Polling) -> Self {
-        Self {
-            mode,
-            attempts: Attempts::default(),
-            polls: 0,
-            schedstat: None,
-            looked: None,
-            barred_until: None,
-            barred_for: BARRED_MIN,
-        }
+        Self { mode, barred_for: BARRED_MIN, ..Self::default() }
     }
 
     /// How long to poll in this wait; `None` = not at all.

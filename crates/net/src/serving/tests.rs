@@ -18,7 +18,7 @@ use crate::connection::Shared;
 use crate::connection::tests::admission;
 use crate::polling::Polling;
 use crate::stream::Stream;
-use windlass_hub::commit::Commits;
+use windlass_hub::Commits;
 
 /// Nothing waits this long unless it fails.
 const PATIENCE: Duration = Duration::from_secs(20);

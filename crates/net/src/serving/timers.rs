@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 
 use windlass_engine::Timestamp;
 
-use windlass_hub::waker::ConnectionId;
+use windlass_hub::ConnectionId;
 
 /// One timer for each connection that has a deadline.
 #[derive(Debug, Default)]

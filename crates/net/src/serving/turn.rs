@@ -36,11 +36,7 @@ use super::waker::{Due, ThreadWaker, WAKER};
 use crate::connection::{Connection, End, Next, Shared, Turn};
 use crate::polling::Polling;
 use crate::traffic::ThreadTraffic;
-use windlass_hub::broker::Health;
-use windlass_hub::clock;
-use windlass_hub::commit::{Commits, TurnCommits};
-use windlass_hub::waker::{ConnectionId, Waker};
-use windlass_hub::warn_limited;
+use windlass_hub::{Commits, ConnectionId, Health, TurnCommits, Waker, clock, warn_limited};
 
 /// The most sockets that one look at the kernel reports.
 const EVENTS_MAX: usize = 1024;
@@ -456,7 +452,7 @@ mod tests {
 
     use super::*;
     use crate::connection::tests::shared;
-    use windlass_hub::hub::{Durability, Hub};
+    use windlass_hub::{Durability, Hub};
 
     /// What happens, by its name, and whether that is work, without a commit that waits and with one.
     type Case = (&'static str, fn(&mut Serving), [bool; 2]);

@@ -6,8 +6,7 @@
 use std::io;
 
 use mio::{Registry, Token};
-use windlass_hub::waker::{ConnectionId, Waker};
-use windlass_hub::waking::Inbox;
+use windlass_hub::{ConnectionId, Inbox, Waker};
 
 use super::arrival::{Arrival, Place};
 use super::member::Member;

@@ -55,7 +55,6 @@ pub struct SpiderqSpeaker {
 
 impl SpiderqSpeaker {
     /// The session of a connection that has just been accepted, with its place in the listener's registry.
-    #[must_use]
     pub fn session(settings: Arc<Settings>, info: ClientInfo, registration: Registration) -> SpiderqSession {
         let link = Link::new(Arc::clone(&settings.zmtp), registration);
         let transport = Transport::Unknown(Box::new(link));

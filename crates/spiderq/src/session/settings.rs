@@ -34,7 +34,6 @@ pub struct Counters {
 
 impl Settings {
     /// The settings of a listener with this section, without security.
-    #[must_use]
     pub fn new(section: Spiderq) -> Self {
         let (queue, zmtp) = (section.queue.clone().into(), windlass_zmtp::Settings::new(Role::Router));
         Self { section, queue, zmtp: Arc::new(zmtp), counters: Arc::default() }

@@ -78,7 +78,6 @@ impl Fault {
     }
 
     /// Length on the wire, in bytes.
-    #[must_use]
     pub const fn bytes(self) -> usize {
         match self {
             Self::Short { .. } => 10,

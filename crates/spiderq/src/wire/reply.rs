@@ -72,7 +72,6 @@ const ERROR: u8 = 0x0B;
 
 impl Reply<'_> {
     /// Length on the wire, in bytes.
-    #[must_use]
     pub const fn bytes(&self) -> usize {
         match self {
             Self::Counted(_) => 5,

@@ -172,7 +172,6 @@ impl<'a> Request<'a> {
     }
 
     /// The dialect that the request shows; `None` if both dialects have it.
-    #[must_use]
     pub const fn dialect(&self) -> Option<Dialect> {
         match self {
             Self::Add { mode: None, .. } => Some(Dialect::V1_3),

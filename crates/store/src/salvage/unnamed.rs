@@ -7,7 +7,6 @@ use windlass_engine::{Job, QueueId, QueueImage, QueueKind};
 pub(super) const UNNAMED: &str = "unnamed-queue-";
 
 /// The name of a queue whose own name is lost.
-#[must_use]
 pub fn unnamed(queue: QueueId) -> Bytes {
     format!("{UNNAMED}{}", queue.0).into()
 }

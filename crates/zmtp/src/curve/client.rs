@@ -23,7 +23,6 @@ pub struct CurveClient {
 
 impl CurveClient {
     /// A client of the server with this key. `random`: a transient key, and a nonce.
-    #[must_use]
     pub fn new(own: CurveSecretKey, server: CurvePublicKey, random: ([u8; KEY_BYTES], [u8; 16])) -> Self {
         let (transient, vouch_nonce) = random;
         Self { own, server, transient: transient.into(), vouch_nonce, secured: None }

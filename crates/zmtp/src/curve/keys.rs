@@ -64,19 +64,16 @@ impl fmt::Debug for CurvePublicKey {
 
 impl CurveSecretKey {
     /// A key made of random bytes, which outsiders must not be able to guess.
-    #[must_use]
     pub fn new(random: [u8; KEY_BYTES]) -> Self {
         Self(SecretKey::from(random))
     }
 
     /// The key that others need.
-    #[must_use]
     pub fn public(&self) -> CurvePublicKey {
         CurvePublicKey(*self.0.public_key().as_bytes())
     }
 
     /// The key as text, for its owner.
-    #[must_use]
     pub fn expose(&self) -> String {
         z85::encode(&self.0.to_bytes())
     }

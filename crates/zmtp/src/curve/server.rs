@@ -46,13 +46,11 @@ pub(crate) struct Awaited {
 
 impl CurveServer {
     /// A listener with this key. Without `clients`, every client that knows the server's public key may connect.
-    #[must_use]
     pub const fn new(secret: CurveSecretKey, clients: Vec<CurvePublicKey>, random: fn() -> u64) -> Self {
         Self { secret, clients, random }
     }
 
     /// Whether only known clients may connect.
-    #[must_use]
     pub const fn knows_clients(&self) -> bool {
         !self.clients.is_empty()
     }

@@ -63,7 +63,6 @@ impl Heart {
 
 impl Peer {
     /// When [`Peer::tick`] must be called next; `None` if never.
-    #[must_use]
     pub fn next_deadline(&self) -> Option<Timestamp> {
         match self.stage {
             Stage::Signature | Stage::Greeting | Stage::GreetingV2 | Stage::Handshake(_) => {

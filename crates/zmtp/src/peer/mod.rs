@@ -116,7 +116,6 @@ pub enum Event {
 
 impl Peer {
     /// A connection that has just been accepted.
-    #[must_use]
     pub fn new(settings: Arc<Settings>) -> Self {
         let curve = match settings.mechanism() {
             Mechanism::Curve(server) => Some(Box::new(Curve::new(Arc::clone(server)))),
@@ -178,7 +177,6 @@ impl Peer {
 
     /// Minimum number of further bytes before [`Peer::read`] can return the next event; 0 between messages. Never more
     /// than a frame may have. For a reader that reserves memory, or has stopped reading.
-    #[must_use]
     pub fn bytes_wanted(&self) -> usize {
         match self.stage {
             Stage::Signature => SIGNATURE_BYTES.saturating_sub(self.left_bytes),
@@ -194,19 +192,16 @@ impl Peer {
 
     /// Number of whole messages received. Commands between the parts of a message do not count: they do not complete
     /// it.
-    #[must_use]
     pub const fn messages(&self) -> u64 {
         self.frames.messages()
     }
 
     /// Bytes of an incomplete message that were moved out of the read buffer.
-    #[must_use]
     pub fn held_bytes(&self) -> usize {
         self.frames.held_bytes() + self.curve.as_ref().map_or(0, |curve| curve.held_bytes())
     }
 
     /// Whether the handshake is done and the connection is not over.
-    #[must_use]
     pub const fn is_ready(&self) -> bool {
         matches!(self.stage, Stage::Traffic)
     }

@@ -76,7 +76,6 @@ windlass_config::defaults! {
 
 impl Settings {
     /// The default settings, without authentication.
-    #[must_use]
     pub fn new(role: Role) -> Self {
         Self {
             role,
@@ -132,7 +131,6 @@ impl Mechanism {
     }
 
     /// Whether peers must prove who they are.
-    #[must_use]
     pub fn is_guarded(&self) -> bool {
         match self {
             Self::Null => false,

@@ -23,13 +23,11 @@ impl Flags {
     const LONG: u8 = 2;
 
     /// Whether more parts of the message follow.
-    #[must_use]
     pub const fn is_more(self) -> bool {
         self.0 & Self::MORE.0 != 0
     }
 
     /// Whether it is a command.
-    #[must_use]
     pub const fn is_command(self) -> bool {
         self.0 & Self::COMMAND.0 != 0
     }
@@ -80,7 +78,6 @@ impl Header {
     }
 
     /// The number of bytes missing from an incomplete header.
-    #[must_use]
     pub fn bytes_missing(input: &[u8]) -> usize {
         let long = input.first().is_some_and(|byte| Flags(*byte).is_long());
         let header_bytes = if long { HEADER_BYTES_MAX } else { HEADER_BYTES_SHORT };
@@ -115,7 +112,6 @@ impl Header {
     }
 
     /// The length of a frame with a body of this length.
-    #[must_use]
     pub const fn frame_bytes(body_bytes: usize) -> usize {
         let header_bytes = if body_bytes <= u8::MAX as usize { HEADER_BYTES_SHORT } else { HEADER_BYTES_MAX };
         body_bytes.saturating_add(header_bytes)

@@ -62,7 +62,6 @@ pub enum Revision {
 
 impl Greeting {
     /// Our greeting with this mechanism. A name longer than [`MECHANISM_BYTES_MAX`] is cut.
-    #[must_use]
     pub fn new(mechanism: &[u8], as_server: bool) -> Self {
         let mut name = [0; MECHANISM_BYTES_MAX];
         name.iter_mut().zip(mechanism).for_each(|(to, from)| *to = *from);
@@ -70,7 +69,6 @@ impl Greeting {
     }
 
     /// Whether a ZMTP connection may begin with this byte: an address can serve a bare protocol, too.
-    #[must_use]
     pub const fn is_begun_by(first: u8) -> bool {
         first == SIGNATURE
     }
@@ -97,7 +95,6 @@ impl Greeting {
     }
 
     /// The greeting of a peer of [`Revision::V3`] at the front of `input`; `None` until all of it has come.
-    #[must_use]
     pub fn decode(input: &[u8]) -> Option<Self> {
         let (version, rest) = input.get(MAJOR_AT..GREETING_BYTES)?.split_first_chunk()?;
         let (mechanism, rest) = rest.split_first_chunk()?;
@@ -130,7 +127,6 @@ impl Greeting {
     }
 
     /// The mechanism's name as text, for the log.
-    #[must_use]
     pub fn mechanism_text(&self) -> String {
         let end = self.mechanism.iter().position(|byte| *byte == 0).unwrap_or(MECHANISM_BYTES_MAX);
         self.mechanism.get(..end).unwrap_or_default().escape_ascii().to_string()

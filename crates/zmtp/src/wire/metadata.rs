@@ -53,7 +53,6 @@ impl SocketType {
         [Self::Req, Self::Rep, Self::Dealer, Self::Router, Self::Pub, Self::XPub, Self::Sub, Self::XSub];
 
     /// Its name on the wire.
-    #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
             Self::Req => "REQ",
@@ -68,19 +67,16 @@ impl SocketType {
     }
 
     /// The type with this number in the greeting of ZMTP 2.0. `None` for types that cannot talk to ours.
-    #[must_use]
     pub fn numbered(number: u8) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| kind.number() == number)
     }
 
     /// Its number in the greeting of ZMTP 2.0.
-    #[must_use]
     pub const fn number(self) -> u8 {
         self as u8
     }
 
     /// The type with this name.
-    #[must_use]
     pub fn named(name: &[u8]) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| kind.name().as_bytes() == name)
     }

@@ -28,8 +28,7 @@ fn an_edge_of_an_earlier_leader_keeps_its_number() {
     use windlass_store::{Journal, Log as _, StoreLimits, open_parts};
     use windlass_testkit::store::{MemoryLog, MemoryTable};
 
-    use windlass_hub::broker::Broker as _;
-    use windlass_hub::hub::Durability;
+    use windlass_hub::{Broker as _, Durability};
 
     // A journal with commits.
     let mut log = MemoryLog::new();

@@ -7,8 +7,7 @@ use windlass_link::VERSION;
 use windlass_store::{Journal, Tenure};
 
 use super::*;
-use windlass_hub::hub::Durability;
-use windlass_hub::view::Role;
+use windlass_hub::{Durability, Role};
 
 fn hub() -> Hub {
     Hub::new(Engine::new(Limits::default(), 7), Journal::new(), Durability::Durable, 7)

@@ -252,6 +252,7 @@ impl Gate {
     }
 
     /// Asserts that it agrees with the jobs of its queue, given each with the number of its key.
+    #[cfg(any(test, debug_assertions, feature = "testing"))]
     pub(in crate::queues) fn check(&self, jobs: impl Iterator<Item = (Slot, KeyNumber, Job)>) {
         assert!(self.timer_at <= self.next_at(), "no timer is set for a token");
         assert!(self.bucket.is_none() || self.policy.rate.is_some());

@@ -434,6 +434,7 @@ impl Keys {
     }
 
     /// Asserts that the keys agree with the jobs of their queue, given each with the number of its key.
+    #[cfg(any(test, debug_assertions, feature = "testing"))]
     pub(super) fn check(&self, policy: &Policy, jobs: impl Iterator<Item = (Slot, KeyNumber, Job)>) {
         let mut expected: BTreeMap<KeyNumber, (u32, u32, u32, BTreeSet<SortKey>)> = BTreeMap::new();
         for (_, number, job) in jobs {

@@ -25,13 +25,11 @@ pub const FUNCTION_BUSY: &[u8] = b"ERR there are still connected workers or exec
 const DEAD_MESSAGE_BYTES_MAX: usize = 200;
 
 /// The answer to a verb, as typed, that is unknown.
-#[must_use]
 pub fn unknown_command(verb: &[u8]) -> Vec<u8> {
     [b"ERR UNKNOWN_COMMAND Unknown+server+command", verb, b"\r\n"].concat()
 }
 
 /// The answer to a verb, as typed, that requires other arguments.
-#[must_use]
 pub fn wrong_arguments(verb: &[u8]) -> Vec<u8> {
     let text = b"An+incomplete+set+of+arguments+was+sent+to+this+command+";
     [b"ERR INVALID_ARGUMENTS ", &text[..], verb, b"\r\n"].concat()

@@ -23,40 +23,7 @@ use super::options::{Configure, Options, configured};
 use super::report::{Nouns, Report};
 use windlass_operate::Settings;
 
-const HELP: &str = "\
-ADDRESS is a URL (redis://:password@host:port/database, unix:///path), the path
-of a socket, or host:port. A password may also be in the variable REDISCLI_AUTH.
-
-Stop Faktory first: a job it still hands out would run twice. The Redis that
-it started stops with it; start one on its files by hand:
-  redis-server --port 0 --unixsocket /tmp/faktory.sock \\
-      --dir /var/lib/faktory/db --dbfilename faktory.rdb
-Run this as the user the daemon runs as, and with its configuration: limits and
-faktory.* keys count as they do for PUSH. The daemon must not run.
-
-The import includes the queues, paused or not, and all jobs: queued, scheduled,
-in retries, dead, and reserved by workers, which may end them here until their
-reservations expire. Jobs keep their jid, arguments, custom values, times,
-failures and retries. It reads both layouts (lists called NAME, as up to
-Faktory 1.9.4, and q:NAME), and queues missing from Faktory's set of queues.
-Not imported: counters, and the commercial edition's batches and locks.
-Jobs of batches (custom.bid) are left, because no callback would wait for them;
---without-batches imports them as jobs without a batch, and prints their number.
-
-The import does not change Redis; with --remove it removes imported jobs from
-Redis once they are on the disk here.
-
-A second import does nothing: the data directory records (in imports/) which
-jobs were imported. If the contents of Redis have changed meanwhile, all jobs
-are examined again, and those whose jid still exists here are skipped. Jobs that
-were left are tried again.
-
-Exit codes:
-  0   every job is imported, or was before
-  1   the data directory could not be written to; import again
-  2   bad usage or configuration, or no Redis answers at ADDRESS
-  4   the data directory cannot be opened, for instance because a daemon runs
-  5   some jobs are left; the output names each with its reason";
+const HELP: &str = include_str!("../../help/faktory_redis.txt").trim_ascii_end();
 
 /// Import the jobs in a Faktory's Redis.
 #[derive(Debug, Args)]
