@@ -44,17 +44,12 @@ pub struct Share(AtomicUsize);
 
 /// A connection, as the budget closes it.
 pub trait Member: std::fmt::Debug + Send + Sync {
-    /// Whether no one has closed it.
-    fn is_open(&self) -> bool;
-
-    /// Bytes that wait for its client.
-    fn holds(&self) -> usize;
-
-    /// The order in which connections are closed when all hold too much. Bytes that the peer does not take count more.
+    /// The order in which connections are closed when all hold too much: the bytes that wait for its client, more of them
+    /// if the peer does not take them, and none if it is closed.
     fn blame(&self, now: Timestamp) -> usize;
 
-    /// Whether its peer takes nothing of its jobs.
-    fn has_stalled(&self, now: Timestamp) -> bool;
+    /// Clients wait for room: if its peer seems to take nothing of its jobs, the owner looks whether that is so, and ends.
+    fn doubt(&self, now: Timestamp);
 
     /// The bytes counted for its owner's buffers.
     fn buffers(&self) -> &Share;
@@ -115,34 +110,23 @@ impl Budget {
         most.saturating_sub(self.handed_out.load(Ordering::Acquire)) as u64
     }
 
-    /// Clients wait for room: closes the connections that take nothing of their jobs.
+    /// Clients wait for room: connections that take nothing of their jobs end. Each decides for itself after it has tried
+    /// to write: its thread may have stood still, not its peer.
     pub fn cut_stalled(&self, now: Timestamp) {
-        let stalled: Vec<_> = self.members().values().filter(|member| member.has_stalled(now)).cloned().collect();
-        stalled.iter().for_each(|member| self.close(&**member));
+        self.members().values().for_each(|member| member.doubt(now));
     }
 
     /// Closes the connection that holds most, until the sum is within the limit. Its bytes count as freed at once: its
     /// mail is dropped here, and its task is woken to free the rest.
     pub fn relieve(&self) {
-        while self.is_over() {
+        while self.used().0 > self.bytes_max.load(Ordering::Relaxed) {
             let now = clock::now();
-            let open = |member: &&Arc<dyn Member>| member.is_open();
-            let most = self.members().values().filter(open).max_by_key(|member| member.blame(now)).cloned();
+            let most = self.members().values().max_by_key(|member| member.blame(now)).cloned();
             // Every connection that holds much is being closed already.
             let Some(member) = most.filter(|member| member.blame(now) >= SMALL_BYTES) else { return };
-            tracing::debug!(bytes = member.holds(), "closed the connection that holds most");
-            self.close(&*member);
+            member.evict(Reason::Limit("buffer_bytes_max"));
+            self.report(member.buffers(), 0);
         }
-    }
-
-    fn close(&self, member: &dyn Member) {
-        member.evict(Reason::Limit("buffer_bytes_max"));
-        self.report(member.buffers(), 0);
-    }
-
-    fn is_over(&self) -> bool {
-        let (all, most) = self.used();
-        all > most
     }
 
     fn members(&self) -> MutexGuard<'_, HashMap<ClientId, Arc<dyn Member>>> {

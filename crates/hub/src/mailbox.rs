@@ -64,6 +64,8 @@ pub struct Mailbox {
     moved_at: AtomicU64,
     /// Bytes of jobs among the owner's buffers, which `unsent` does not contain.
     sending: AtomicUsize,
+    /// The peer seems to take nothing of its jobs, while others wait for room.
+    doubted: AtomicBool,
     /// The owner's number.
     client: ClientId,
     /// So many items of the owner are on their way to another daemon.
@@ -136,6 +138,7 @@ impl Mailbox {
             unsent: AtomicUsize::new(0),
             moved_at: AtomicU64::new(0),
             sending: AtomicUsize::new(0),
+            doubted: AtomicBool::new(false),
             under_way: AtomicUsize::new(0),
             taken: AtomicUsize::new(0),
             takes_early,
@@ -303,6 +306,24 @@ impl Mailbox {
         self.moved_at.store(now.0, Ordering::Relaxed);
     }
 
+    /// Ends the owner's connection if others wait for room and the peer takes nothing of its jobs. The owner has just tried
+    /// to write, in a turn that began `now`.
+    pub fn answer_doubt(&self, now: Timestamp) {
+        if self.doubted.swap(false, Ordering::AcqRel) && self.has_stalled(now) {
+            self.evict(Reason::Limit("buffer_bytes_max"));
+        }
+    }
+
+    fn has_stalled(&self, now: Timestamp) -> bool {
+        let waits_ms = now.ms_since(Timestamp(self.moved_at.load(Ordering::Relaxed)));
+        self.sending.load(Ordering::Relaxed) > 0 && waits_ms >= STALL_MS
+    }
+
+    /// Bytes that wait for the client.
+    pub fn holds(&self) -> usize {
+        self.weight.load(Ordering::Acquire) + self.buffers.bytes()
+    }
+
     /// How many letters wait.
     pub fn len(&self) -> usize {
         self.len.load(Ordering::Acquire)
@@ -320,10 +341,8 @@ impl Mailbox {
 
     /// The owner has taken this many bytes. Returns all bytes since the last time, if they are at least a step.
     pub fn made_room(&self, bytes: usize, step: usize) -> Option<usize> {
-        if bytes == 0 || self.taken.fetch_add(bytes, Ordering::AcqRel) + bytes < step {
-            return None;
-        }
-        Some(self.taken.swap(0, Ordering::AcqRel)).filter(|bytes| *bytes != 0)
+        let is_step = bytes > 0 && self.taken.fetch_add(bytes, Ordering::AcqRel) + bytes >= step;
+        is_step.then(|| self.taken.swap(0, Ordering::AcqRel)).filter(|bytes| *bytes != 0)
     }
 
     /// The owner's number.
@@ -441,23 +460,18 @@ impl Publication {
 }
 
 impl Member for Mailbox {
-    fn is_open(&self) -> bool {
-        self.close_reason().is_none()
-    }
-
-    fn holds(&self) -> usize {
-        self.weight.load(Ordering::Acquire) + self.buffers.bytes()
-    }
-
     fn blame(&self, now: Timestamp) -> usize {
         let jobs = if self.has_stalled(now) { self.sending.load(Ordering::Relaxed) } else { 0 };
         let not_taken = self.weight.load(Ordering::Acquire) + self.unsent.load(Ordering::Relaxed);
-        self.holds().saturating_add(3 * not_taken).saturating_add(4 * jobs)
+        let blame = self.holds().saturating_add(3 * not_taken).saturating_add(4 * jobs);
+        if self.close_reason().is_none() { blame } else { 0 }
     }
 
-    fn has_stalled(&self, now: Timestamp) -> bool {
-        let waits_ms = now.ms_since(Timestamp(self.moved_at.load(Ordering::Relaxed)));
-        self.sending.load(Ordering::Relaxed) > 0 && waits_ms >= STALL_MS && self.close_reason().is_none()
+    fn doubt(&self, now: Timestamp) {
+        if self.has_stalled(now) {
+            self.doubted.store(true, Ordering::Release);
+            self.ring();
+        }
     }
 
     fn buffers(&self) -> &Share {

@@ -464,6 +464,7 @@ impl Connection {
             self.shared.budget.report(self.mailbox.buffers(), held);
         }
         self.shared.budget.relieve();
+        self.mailbox.answer_doubt(self.now);
         if let Some(why) = self.mailbox.close_reason() {
             self.end(why.clone());
         }

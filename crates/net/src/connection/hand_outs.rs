@@ -75,14 +75,14 @@ impl HandOuts {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use bytes::Bytes;
     use windlass_engine::{Notice, Protocol, Taken, Timestamp};
 
     use super::*;
     use windlass_hub::SMALL_BYTES;
 
-    fn job(number: u64, bytes: usize) -> Event {
+    pub(in crate::connection) fn job(number: u64, bytes: usize) -> Event {
         let name = Bytes::new;
         Event::Notice(Notice::Delivered(Box::new(Taken {
             id: JobId(number),
