@@ -79,6 +79,9 @@ impl SledFile {
     pub(crate) fn outline(&self) -> Result<Index, Error> {
         let (mut index, mut buffer) = (Index::default(), vec![0; self.segment_bytes]);
         for Segment { lsn, offset, .. } in self.segments(&mut 0, &mut buffer)? {
+            // One read of the disk: the pages are needed, too.
+            let whole = (self.segment_bytes as u64).try_into().ok();
+            let _ = rustix::fs::fadvise(&self.file, offset, whole, rustix::fs::Advice::WillNeed);
             let mut at = SEGMENT_HEADER_BYTES;
             while at.saturating_add(HEADER_BYTES_MAX) <= self.segment_bytes {
                 let (lsn, offset) = (lsn + at as u64, offset + at as u64);

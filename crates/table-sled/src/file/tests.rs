@@ -98,9 +98,8 @@ impl Beside {
         assert!(entries == self.entries, "{} entries instead of {}", entries.len(), self.entries.len());
         assert_eq!(walk.entries, entries.len() as u64);
         assert_eq!(index.unreadable, 0, "{:?}", index.unreadable);
-        let outline = file.outline().unwrap();
-        let (entries, walk) = read(&file, &outline);
-        assert_eq!((walk.gap, outline.messages), (None, index.messages), "by headers alone");
+        let (entries, walk) = read(&file, &file.outline().unwrap());
+        assert_eq!(walk.gap, None, "by headers alone");
         assert!(entries == self.entries, "by headers alone");
         index
     }
