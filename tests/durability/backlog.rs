@@ -1,7 +1,7 @@
 //! A backlog larger than memory: everything behaves as if it were all there.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde_json::Value;
@@ -78,7 +78,8 @@ fn a_backlog_larger_than_memory_survives_kill_9_and_is_worked_off_in_order() {
     let gearman = look_into_bodies(&daemon);
     daemon.kill();
     daemon.restart();
-    assert!(bytes_on_disk(&daemon) > 10 << 20, "{} bytes after the start", bytes_on_disk(&daemon));
+    assert!(stored_bytes(&daemon) > 10 << 20, "{} bytes after the start", stored_bytes(&daemon));
+    assert_eq!(bytes_on_disk(&daemon), 0, "they are in the store's files, and nowhere else");
     drain_gearman(daemon.address("gearman"), gearman.iter().copied());
     let scheduled = |number: &usize| number.is_multiple_of(10);
     let (ready, late): (Vec<usize>, Vec<usize>) =
@@ -94,6 +95,53 @@ fn a_backlog_larger_than_memory_survives_kill_9_and_is_worked_off_in_order() {
     let id = with_text(http, "faktory", 20);
     assert!(http.get(&format!("/api/v1/jobs/{id}/body")).text().contains(&body("faktory", 20)));
     assert!(!daemon.log_text().contains("ERROR"), "{}", daemon.log_text());
+}
+
+/// Bytes of bodies that are not in memory.
+fn stored_bytes(daemon: &Daemon) -> u64 {
+    let metrics = Http(daemon.address("http")).get("/metrics");
+    let bytes = metrics.text().lines().find_map(|line| line.strip_prefix("windlass_jobs_stored_bytes "));
+    bytes.unwrap().parse().unwrap()
+}
+
+/// The log's files whose contents do not change any more, with these contents.
+fn full_segments(data: &Path) -> Vec<(PathBuf, Vec<u8>)> {
+    let named = |path: &PathBuf| path.file_name().unwrap().to_string_lossy().starts_with("segment-");
+    let files = fs::read_dir(data.join("store/log")).unwrap().map(|entry| entry.unwrap().path()).filter(named);
+    let mut all: Vec<_> = files.map(|path| (fs::metadata(&path).unwrap().modified().unwrap(), path)).collect();
+    all.sort();
+    all.pop();
+    all.into_iter().map(|(_, path)| (path.clone(), fs::read(path).unwrap())).collect()
+}
+
+/// Files of the store become shorter, or have other bytes: each client gets the answer after which it tries again, and
+/// the jobs keep their places.
+#[test]
+fn jobs_whose_bodies_cannot_be_read_keep_their_places() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut daemon = daemon(dir.path()).set(SMALL_MEMORY).eventmq("").start();
+    push_all(&daemon);
+    daemon.kill();
+    daemon.restart();
+    let files = full_segments(&dir.path().join("data"));
+    assert!(files.len() > 1, "{} files", files.len());
+    let damages: [fn(&Path, &[u8]); 2] = [
+        |path, _| fs::File::options().write(true).open(path).unwrap().set_len(0).unwrap(),
+        |path, bytes| fs::write(path, vec![7; bytes.len()]).unwrap(),
+    ];
+    for damage in damages {
+        files.iter().for_each(|(path, bytes)| damage(path, bytes));
+        let mut gearman = Peer::connect(daemon.address("gearman")).unwrap();
+        gearman.can_do("backlog").unwrap();
+        assert!(gearman.grab().unwrap().is_none());
+        files.iter().for_each(|(path, bytes)| fs::write(path, bytes).unwrap());
+    }
+    let log = daemon.log_text();
+    let lines: Vec<_> = log.lines().filter(|line| line.contains("the job keeps its place")).collect();
+    assert!(!lines.is_empty() && lines.iter().all(|line| line.contains("segment-")), "{log}");
+    drain_gearman(daemon.address("gearman"), 0..GEARMAN);
+    assert_eq!(drain_fwp(daemon.address("faktory")).len(), FWP / 10 * 9);
+    drain_others(&daemon);
 }
 
 /// Runs a command on the data in a directory, which must succeed.
@@ -115,7 +163,7 @@ fn an_export_of_a_backlog_has_every_body() {
     fs::create_dir(&copy).unwrap();
     windlass(&["import", "jsonl", file.to_str().unwrap()], &copy.join("data"));
     let again = daemon(&copy).set(SMALL_MEMORY).start();
-    assert!(bytes_on_disk(&again) > 0);
+    assert!(stored_bytes(&again) > 0);
     drain_gearman(again.address("gearman"), 0..500);
 }
 

@@ -65,9 +65,9 @@ impl Drop for EarlyRead {
 impl Scan for Stoppable {
     fn each(&self, candidate: usize, each: &mut ShowPair<'_>) -> Result<bool, Error> {
         let mut stopped = false;
-        let read = self.table.each(candidate, &mut |key, value| {
+        let read = self.table.each(candidate, &mut |key, value, at| {
             stopped = self.stop.load(Ordering::Acquire);
-            if stopped { std::ops::ControlFlow::Break(()) } else { each(key, value) }
+            if stopped { std::ops::ControlFlow::Break(()) } else { each(key, value, at) }
         });
         if stopped { Err(Error::Closed) } else { read }
     }

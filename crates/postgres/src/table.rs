@@ -247,7 +247,7 @@ impl Scan for PostgresScan {
         let select = format!("SELECT key, value FROM {} ORDER BY key", link.pages());
         let mut rows = link.rows(READING, &select, &[])?;
         while let Some(row) = rows.next(READING)? {
-            if let ControlFlow::Break(()) = each(row.get(0), row.get(1)) {
+            if let ControlFlow::Break(()) = each(row.get(0), row.get(1), None) {
                 break;
             }
         }

@@ -4,9 +4,9 @@
 //! no file is left behind, whatever happens to the process. The file is divided into extents. Bodies are appended to a
 //! run of free extents; an extent whose bodies have all gone is used again, or given back to the disk.
 //!
-//! Bodies that were not in memory when the store was opened are not copied: they stay in the file of the table that the
-//! process before has written, and which stays as it is. When this process has replaced that table, the file is kept
-//! by this reference alone, and its extents are given back to the disk likewise.
+//! Bodies that were not in memory when the store was opened are not copied: they stay in the files that the process
+//! before has written, the table's and segments of the log, whose contents do not change any more. When the store needs
+//! such a file no longer and removes it, it is kept by this reference alone, and its extents are given back likewise.
 //!
 //! One thread owns it. Other threads read through a [`BodyReader`].
 
@@ -14,10 +14,9 @@ use std::collections::BTreeSet;
 use std::fs::File;
 use std::io;
 use std::ops::Range;
-use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 use rustix::fs::{FallocateFlags, Mode, OFlags, fallocate};
@@ -43,11 +42,11 @@ pub struct Overflow {
 #[derive(Debug)]
 pub struct BodyFile {
     reader: BodyReader,
+    own: Arc<File>,
     extents: Extents,
     free: BTreeSet<u64>,
-    /// Extents of the table's file, and those of them that are free.
-    base: Extents,
-    base_free: Vec<u64>,
+    /// Extents of the store's files, and those of them that are free.
+    others: Vec<(Extents, Vec<u64>)>,
     /// The extents that are filled now, and where the next body goes.
     run: Range<u64>,
     at: u64,
@@ -83,15 +82,22 @@ impl Extents {
     }
 }
 
-/// The bit of a place that is in the table's file.
-const BASE: u64 = 1 << 63;
+/// The bits of a place that are the place in its file. The file's number precedes them.
+const OFFSET_BITS: u32 = 44;
+
+/// A file that has bodies.
+#[derive(Clone, Debug)]
+struct Kept {
+    path: Arc<Path>,
+    /// As long as it has bodies.
+    file: Option<Arc<File>>,
+}
 
 /// Reads bodies.
 #[derive(Clone, Debug)]
 pub struct BodyReader {
-    own: Arc<File>,
-    /// The table's file, as long as it has bodies.
-    base: Arc<Mutex<Option<Arc<File>>>>,
+    /// This process's own file, then those of the store.
+    files: Arc<Mutex<Vec<Kept>>>,
 }
 
 impl BodyReader {
@@ -99,24 +105,28 @@ impl BodyReader {
     ///
     /// # Errors
     ///
-    /// It cannot be read, or is not the one that was written.
+    /// It cannot be read, or is not the one that was written. The error names the file.
     pub fn read(&self, stored: Stored) -> io::Result<Bytes> {
+        let (number, at) = split(stored.at);
+        let Kept { path, file } = self.files().get(number).cloned().ok_or(io::ErrorKind::NotFound)?;
         let mut body = vec![0; stored.len as usize];
-        let file = if stored.at & BASE == 0 { Some(Arc::clone(&self.own)) } else { self.base() };
-        file.ok_or(io::ErrorKind::NotFound)?.read_exact_at(&mut body, stored.at & !BASE)?;
-        match stored.is(&body) {
-            true => Ok(body.into()),
-            false => Err(io::Error::new(io::ErrorKind::InvalidData, "it is not the body that was written")),
-        }
+        let read = file.ok_or(io::ErrorKind::NotFound.into()).and_then(|file| file.read_exact_at(&mut body, at));
+        let read = match read {
+            Ok(()) if stored.is(&body) => return Ok(body.into()),
+            Ok(()) => io::Error::new(io::ErrorKind::InvalidData, "it is not the body that was written"),
+            Err(why) => why,
+        };
+        Err(io::Error::new(read.kind(), format!("{}: {read}", path.display())))
     }
 
-    fn base(&self) -> Option<Arc<File>> {
-        self.base.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    fn files(&self) -> MutexGuard<'_, Vec<Kept>> {
+        self.files.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
 
-    fn set_base(&self, base: Option<File>) {
-        *self.base.lock().unwrap_or_else(PoisonError::into_inner) = base.map(Arc::new);
-    }
+/// The number of a file, and the place in it.
+fn split(at: u64) -> (usize, u64) {
+    (usize::try_from(at >> OFFSET_BITS).unwrap_or(usize::MAX), at & ((1 << OFFSET_BITS) - 1))
 }
 
 impl BodyFile {
@@ -128,41 +138,44 @@ impl BodyFile {
     pub fn create(folder: &Path) -> io::Result<Self> {
         let flags = OFlags::RDWR | OFlags::CLOEXEC;
         let mode = Mode::RUSR | Mode::WUSR;
-        let made: OwnedFd = match rustix::fs::open(folder, flags | OFlags::TMPFILE, mode) {
-            Ok(made) => made,
+        let path = folder.join("bodies");
+        let made = rustix::fs::open(folder, flags | OFlags::TMPFILE, mode).or_else(|_| {
             // A file system without such files.
-            Err(_) => {
-                let path = folder.join("bodies");
-                let made = rustix::fs::open(&path, flags | OFlags::CREATE | OFlags::TRUNC, mode)?;
-                rustix::fs::unlink(&path)?;
-                made
-            }
-        };
+            let made = rustix::fs::open(&path, flags | OFlags::CREATE | OFlags::TRUNC, mode)?;
+            rustix::fs::unlink(&path).map(|()| made)
+        })?;
+        let own = Arc::new(File::from(made));
+        let kept = Kept { path: path.into(), file: Some(Arc::clone(&own)) };
         Ok(Self {
-            reader: BodyReader { own: Arc::new(made.into()), base: Arc::default() },
+            reader: BodyReader { files: Arc::new(vec![kept].into()) },
+            own,
             extents: Extents::default(),
             free: BTreeSet::new(),
-            base: Extents::default(),
-            base_free: Vec::new(),
+            others: Vec::new(),
             run: 0..0,
             at: 0,
             bytes: 0,
         })
     }
 
-    /// Bodies may be in this file, too, which no other process writes.
-    #[must_use]
-    pub(crate) fn over(self, base: Option<File>) -> Self {
-        self.reader.set_base(base);
-        self
+    /// The place of a body that is here in a file of the store. `None`: that cannot be opened.
+    pub(crate) fn refer(&mut self, path: &Path, at: u64, bytes: usize) -> Option<u64> {
+        let mut files = self.reader.files();
+        if files.last().is_some_and(|last| *last.path != *path || last.file.is_none()) {
+            let file = File::options().read(true).write(true).open(path).ok()?;
+            files.push(Kept { path: path.into(), file: Some(file.into()) });
+            self.others.push(Default::default());
+        }
+        self.others.last_mut()?.0.count(at, bytes as u64, 1);
+        self.bytes += bytes as u64;
+        Some((self.others.len() as u64) << OFFSET_BITS | at)
     }
 
-    /// The place of a body that is in the table's file here. `None`: there is no such file.
-    pub(crate) fn refer(&mut self, at: u64, bytes: usize) -> Option<u64> {
-        self.reader.base()?;
-        self.base.count(at, bytes as u64, 1);
-        self.bytes += bytes as u64;
-        Some(at | BASE)
+    /// Whether bodies are in this file of the store, which is open elsewhere, too.
+    pub(crate) fn shares(&self, path: &Path, file: &Arc<File>) -> bool {
+        let mut files = self.reader.files();
+        let here = files.iter_mut().filter(|kept| kept.file.is_some() && *kept.path == *path);
+        here.map(|kept| kept.file = Some(Arc::clone(file))).count() > 0
     }
 
     /// What reads it on other threads.
@@ -171,12 +184,14 @@ impl BodyFile {
         self.reader.clone()
     }
 
-    /// Bytes on the disk, about. Those in the file of the present table count as the table's.
+    /// Bytes on the disk, about. Those in files that the store has count as the store's.
     #[must_use]
     pub fn disk_bytes(&self) -> u64 {
         let own = self.extents.uses.len().saturating_sub(self.free.len().saturating_sub(KEPT));
-        let base = if self.reader.base().is_some_and(|base| is_removed(&base)) { self.base.used } else { 0 };
-        (own + base) as u64 * EXTENT
+        let files = self.reader.files();
+        let others = files.iter().skip(1).zip(&self.others);
+        let removed = others.filter(|(kept, _)| kept.file.as_deref().is_some_and(is_removed));
+        (own + removed.map(|(_, (extents, _))| extents.used).sum::<usize>()) as u64 * EXTENT
     }
 
     /// Bytes of bodies.
@@ -196,7 +211,7 @@ impl BodyFile {
         if self.at + bytes > self.run.end * EXTENT {
             self.begin_run(bytes);
         }
-        self.reader.own.write_all_at(body, self.at)?;
+        self.own.write_all_at(body, self.at)?;
         let at = self.at;
         self.at += bytes;
         self.bytes += body.len() as u64;
@@ -219,35 +234,35 @@ impl BodyFile {
     /// A body is not needed any more.
     pub fn free(&mut self, stored: Stored) {
         self.bytes -= u64::from(stored.len);
-        if stored.at & BASE != 0 {
-            return self.free_in_base(stored.at & !BASE, stored.len.into());
+        let (number, at) = split(stored.at);
+        if number > 0 {
+            return self.free_elsewhere(number, at, stored.len.into());
         }
-        for extent in self.extents.count(stored.at, stored.len.into(), -1) {
+        for extent in self.extents.count(at, stored.len.into(), -1) {
             if !self.run.contains(&extent) && self.extents.uses_of(extent) == 0 {
                 self.release(extent);
             }
         }
     }
 
-    fn free_in_base(&mut self, at: u64, bytes: u64) {
-        let extents = self.base.count(at, bytes, -1);
-        let freed = self.base_free.len();
-        self.base_free.extend(extents.filter(|extent| self.base.uses_of(*extent) == 0));
-        if self.base.used == 0 {
+    fn free_elsewhere(&mut self, number: usize, at: u64, bytes: u64) {
+        let mut files = self.reader.files();
+        let Some((kept, (extents, free))) = files.get_mut(number).zip(self.others.get_mut(number - 1)) else { return };
+        let freed = free.len();
+        free.extend(extents.count(at, bytes, -1).filter(|extent| extents.uses_of(*extent) == 0));
+        if extents.used == 0 {
             // A file that was removed ends with the last one who has it open.
-            return self.reader.set_base(None);
-        }
-        // The present table must stay as it is.
-        let is_new = self.base_free.len() > freed;
-        if let Some(base) = self.reader.base().filter(|base| is_new && is_removed(base)) {
-            self.base_free.drain(..).for_each(|extent| punch(&base, extent));
+            kept.file = None;
+        // What the store still has must stay as it is.
+        } else if let Some(file) = kept.file.as_deref().filter(|file| free.len() > freed && is_removed(file)) {
+            free.drain(..).for_each(|extent| punch(file, extent));
         }
     }
 
     fn release(&mut self, extent: u64) {
         self.free.insert(extent);
         if self.free.len() > KEPT {
-            punch(&self.reader.own, extent);
+            punch(&self.own, extent);
         }
     }
 
@@ -347,7 +362,7 @@ mod tests {
     fn the_disk_gets_back_what_has_gone() {
         let mut file = file();
         let places: Vec<Stored> = (0..1_000).map(|_| put(&mut file, &vec![7; 50_000])).collect();
-        let on_disk = |file: &BodyFile| file.reader.own.metadata().unwrap().blocks() * 512;
+        let on_disk = |file: &BodyFile| file.own.metadata().unwrap().blocks() * 512;
         assert!(on_disk(&file) >= 50_000_000 && file.disk_bytes() >= 50_000_000);
         places.into_iter().for_each(|stored| file.free(stored));
         let left = (KEPT as u64 + 2 * RUN) * EXTENT;
@@ -370,8 +385,72 @@ mod tests {
         let mut file = file();
         let first = put(&mut file, b"cat.png");
         let reader = file.reader();
-        reader.own.write_all_at(b"dog.png", first.at).unwrap();
+        file.own.write_all_at(b"dog.png", first.at).unwrap();
         assert!(reader.read(first).is_err());
         assert!(reader.read(Stored { at: 1 << 40, ..first }).is_err(), "behind the end");
+    }
+
+    /// A file of the store with this body at byte 100.
+    fn of_store(folder: &Path, name: &str, body: &[u8]) -> PathBuf {
+        let path = folder.join(name);
+        std::fs::write(&path, [&[0; 100], body].concat()).unwrap();
+        path
+    }
+
+    #[test]
+    fn a_body_that_cannot_be_read_is_an_error_with_the_name_of_its_file() {
+        let (dir, mut file, body) = (tempfile::tempdir().unwrap(), file(), b"cat.png".as_slice());
+        let path = of_store(dir.path(), "db", body);
+        let here = Stored::new(file.refer(&path, 100, body.len()).unwrap(), body).unwrap();
+        assert_eq!(file.reader().read(here).unwrap(), body);
+        let failed = |file: &BodyFile, stored, path: &Path| {
+            let why = file.reader().read(stored).unwrap_err();
+            assert!(why.to_string().starts_with(path.to_str().unwrap()), "{why}");
+            why.kind()
+        };
+        std::fs::write(&path, [7; 107]).unwrap();
+        assert_eq!(failed(&file, here, &path), io::ErrorKind::InvalidData);
+        std::fs::write(&path, [7; 106]).unwrap();
+        assert_eq!(failed(&file, here, &path), io::ErrorKind::UnexpectedEof);
+        std::fs::write(&path, [&[0; 100], body].concat()).unwrap();
+        assert_eq!(file.reader().read(here).unwrap(), body, "the place is still known");
+        // A process cannot read what it has no memory for: the system reports an I/O error.
+        let memory = Path::new("/proc/self/mem");
+        let bad = Stored { at: file.refer(memory, 0, body.len()).unwrap(), ..here };
+        let why = file.reader().read(bad).unwrap_err();
+        assert!(why.to_string().contains("/proc/self/mem: ") && why.to_string().contains("os error 5"), "{why}");
+        file.free(bad);
+        assert_eq!(failed(&file, bad, memory), io::ErrorKind::NotFound, "nothing is left there");
+        assert_eq!(file.refer(&dir.path().join("gone"), 0, 7), None);
+        assert_eq!((file.bytes(), file.reader().read(here).unwrap().to_vec()), (7, body.to_vec()));
+    }
+
+    #[test]
+    fn each_file_of_the_store_keeps_its_bodies_apart() {
+        let (dir, mut file) = (tempfile::tempdir().unwrap(), file());
+        let bodies = ["one".repeat(100_000), "two".repeat(100_000), "again".repeat(100_000)].map(String::into_bytes);
+        let [first, second, third] = [0, 1, 2].map(|n| of_store(dir.path(), &n.to_string(), &bodies[n]));
+        let refer = |file: &mut BodyFile, path: &Path, body: &[u8]| {
+            Stored::new(file.refer(path, 100, body.len()).unwrap(), body).unwrap()
+        };
+        let own = put(&mut file, b"own");
+        let one = refer(&mut file, &first, &bodies[0]);
+        file.free(one);
+        let places = [(&first, &bodies[0]), (&second, &bodies[1]), (&third, &bodies[2])]
+            .map(|(path, body)| refer(&mut file, path, body));
+        assert_eq!(file.bytes(), 3 + bodies.iter().map(Vec::len).sum::<usize>() as u64);
+        let shared = Arc::new(File::open(&third).unwrap());
+        assert!(file.shares(&third, &shared) && !file.shares(&dir.path().join("3"), &shared));
+        assert_eq!(Arc::strong_count(&shared), 2);
+        let disk = file.disk_bytes();
+        std::fs::remove_file(&second).unwrap();
+        assert_eq!(file.disk_bytes() - disk, 2 * EXTENT, "it is here alone");
+        for (place, body) in places.iter().zip(&bodies) {
+            assert_eq!(file.reader().read(*place).unwrap(), body);
+        }
+        places.into_iter().for_each(|place| file.free(place));
+        assert_eq!((file.bytes(), file.disk_bytes(), Arc::strong_count(&shared)), (3, disk, 1));
+        assert!(!file.shares(&third, &shared), "it has no body any more");
+        assert_eq!(file.reader().read(own).unwrap(), b"own".as_slice());
     }
 }

@@ -406,7 +406,7 @@ impl Build<'_, '_> {
     /// Returns whether this candidate exists.
     fn from(&mut self, scan: &dyn Scan, candidate: usize) -> Result<bool, Error> {
         let mut failed = Ok(());
-        let there = scan.each(candidate, &mut |key, value| match self.take(key, value) {
+        let there = scan.each(candidate, &mut |key, value, _| match self.take(key, value) {
             Ok(()) => ControlFlow::Continue(()),
             Err(why) => {
                 failed = Err(why);

@@ -1,9 +1,9 @@
-//! Opening a store of more bodies than fit into memory: while jobs are read, those that exceed it stay in the table's
-//! file, or go to another.
+//! Opening a store of more bodies than fit into memory: while jobs are read, those that exceed it stay in the files of
+//! the table and of the log, or go to another.
 
 use std::collections::VecDeque;
-use std::fs::File;
 use std::io;
+use std::path::PathBuf;
 
 use windlass_engine::{Job, Slab, Slot, Stored};
 
@@ -15,9 +15,10 @@ const PAGES_OPEN: usize = 64;
 /// What keeps bodies out of memory, and packs jobs.
 pub(crate) struct Cold {
     overflow: Overflow,
-    /// The table's file.
-    base: Option<File>,
-    file: Option<BodyFile>,
+    /// The file of the store that is read, if it stays as it is: bodies in it need not be copied.
+    pub(crate) base: Option<PathBuf>,
+    /// The file with the bodies that are stored.
+    pub(crate) file: Option<BodyFile>,
     /// Bytes of jobs in memory, about, if none is packed.
     bytes: u64,
     /// Bytes that packing saves.
@@ -32,11 +33,6 @@ impl Cold {
     pub(crate) fn new(overflow: &Overflow) -> Self {
         let (overflow, changed) = (overflow.clone(), VecDeque::new());
         Self { overflow, base: None, file: None, bytes: 0, saved: 0, has_failed: false, changed }
-    }
-
-    /// Bodies in this file need not be copied.
-    pub(crate) fn may_refer_to(&mut self, base: Option<File>) {
-        self.base = base;
     }
 
     /// Whether this many bytes are more than memory should hold.
@@ -60,13 +56,8 @@ impl Cold {
         self.saved = jobs.saved_bytes() * 2;
     }
 
-    /// The file with the bodies that are stored.
-    pub(crate) fn into_file(self) -> Option<BodyFile> {
-        self.file
-    }
-
-    /// A job comes, in the place of another one, if that is there, and perhaps with the place of its body in the table's
-    /// file. Its body leaves memory if that is full.
+    /// A job comes, in the place of another one, if that is there, and perhaps with the place of its body in the file that
+    /// is read. Its body leaves memory if that is full.
     pub(crate) fn replace(&mut self, old: Option<&Job>, new: Option<(&mut Job, Option<u64>)>) {
         if let Some(old) = old {
             self.bytes -= bytes_of(old);
@@ -78,14 +69,10 @@ impl Cold {
         if self.exceeds((self.bytes + bytes_of(job)).saturating_sub(self.saved))
             && job.durable
             && job.payload.can_leave()
+            && let Err(error) = self.store(job, at)
+            && !std::mem::replace(&mut self.has_failed, true)
         {
-            match self.store(job, at) {
-                Ok(()) => {}
-                Err(error) if !std::mem::replace(&mut self.has_failed, true) => {
-                    tracing::warn!(%error, "bodies that do not fit into memory cannot be stored: they stay in memory");
-                }
-                Err(_) => {}
-            }
+            tracing::warn!(%error, "bodies that do not fit into memory cannot be stored: they stay in memory");
         }
         self.bytes += bytes_of(job);
     }
@@ -93,9 +80,10 @@ impl Cold {
     fn store(&mut self, job: &mut Job, at: Option<u64>) -> io::Result<()> {
         let file = match &mut self.file {
             Some(file) => file,
-            none => none.insert(BodyFile::create(&self.overflow.folder)?.over(self.base.take())),
+            none => none.insert(BodyFile::create(&self.overflow.folder)?),
         };
-        let at = match at.and_then(|at| file.refer(at, job.body().len())) {
+        let place = at.zip(self.base.as_deref());
+        let at = match place.and_then(|(at, base)| file.refer(base, at, job.body().len())) {
             Some(at) => at,
             None => file.write(job.body())?,
         };

@@ -208,6 +208,8 @@ pub fn open(config: &StoreConfig, limits: Limits, seed: u64) -> Result<Opened, O
         tracing::warn!(%damage, "the log is damaged, but nothing is lost: the table holds the damaged commits");
     }
     let mut log = FileLog::resume(&store.join(LOG), scanned, config.segment_bytes)?;
+    let bodies = found.replay.cold.as_ref().and_then(|cold| cold.file.as_ref());
+    log.keep(|path, file| bodies.is_some_and(|bodies| bodies.shares(path, file)));
     if torn {
         let seq = last_seq + 1;
         tracing::warn!(
@@ -289,7 +291,7 @@ fn make_new(config: &StoreConfig, engine: Option<&Engine>, seed: u64) -> Result<
     FileLog::create(&folder, id, config.segment_bytes)?;
     config.tables.create(&new, POINT_KEY, &Point::start(id.0).encode())?;
     if let Some(engine) = engine {
-        let scanned = scan(&folder, 0, 0, &mut |_| Ok(()))?;
+        let scanned = scan(&folder, 0, 0, &mut |_, _| Ok(()))?;
         let mut log = FileLog::resume(&folder, scanned, config.segment_bytes)?;
         Journal::new().append_all(engine, |commit| log.append(commit))?;
         log.close()?;

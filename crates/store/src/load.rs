@@ -29,7 +29,7 @@ pub(crate) type ShowRecord<'a> = dyn FnMut(&[u8], Option<u64>) -> Result<(), Dec
 pub(crate) fn load(scan: &dyn Scan, candidate: usize, show: &mut ShowRecord<'_>) -> Result<Loaded, Error> {
     let mut loader = Loader { show, point: None, meta: None, census: 0, pages: 0, waiting: VecDeque::new() };
     let mut damage = None;
-    let there = scan.each_placed(candidate, &mut |key, value, at| match loader.take(key, value, at) {
+    let there = scan.each(candidate, &mut |key, value, at| match loader.take(key, value, at) {
         Ok(()) => ControlFlow::Continue(()),
         Err(why) => {
             damage = Some(why);

@@ -182,7 +182,7 @@ struct MemoryScan(Values);
 impl Scan for MemoryScan {
     fn each(&self, candidate: usize, each: &mut ShowPair<'_>) -> Result<bool, Error> {
         if candidate == 0 {
-            let _ = self.0.iter().try_for_each(|(key, value)| each(key, value));
+            let _ = self.0.iter().try_for_each(|(key, value)| each(key, value, None));
         }
         Ok(candidate == 0)
     }

@@ -10,12 +10,10 @@ use windlass_engine::Limits;
 use crate::body_file::Overflow;
 use crate::checkpoint::{Checkpointer, Start, StoreFigures, StoreLimits};
 use crate::damage::{Damage, Loss, OpenError};
+use crate::log::scan::ShowEntry;
 use crate::page::{POINT_KEY, Point};
 use crate::recover::{Recovered, Replay, Report, load_table};
-use crate::store::{Entry, Log, LogTail, Scan, Table};
-
-/// Receives a commit that is read back.
-pub(crate) type ShowEntry<'a> = dyn FnMut(&Entry<'_>) -> Result<(), OpenError> + 'a;
+use crate::store::{Log, LogTail, Scan, Table};
 
 /// The contents of a table, and of the log after it as far as that was read.
 ///
@@ -58,7 +56,7 @@ impl Found {
     /// The log cannot be read, and if one of its commits is missing.
     pub fn follow(&mut self, tail: &dyn LogTail) -> Result<(), OpenError> {
         let Self { replay, last, .. } = self;
-        *last = show_behind(tail, *last, &mut |entry| Ok(replay.take(entry)?))?;
+        *last = show_behind(tail, *last, &mut |entry, file| Ok(replay.take(entry, file)?))?;
         Ok(())
     }
 
@@ -72,7 +70,7 @@ impl Found {
     ) -> Result<(Self, T), OpenError> {
         let mut found = Self::of_table_at(table, place, overflow)?;
         let Self { replay, point, .. } = &mut found;
-        let read = behind(point, &mut |entry| Ok(replay.take(entry)?))?;
+        let read = behind(point, &mut |entry, file| Ok(replay.take(entry, file)?))?;
         Ok((found, read))
     }
 
@@ -158,7 +156,7 @@ fn show_behind(tail: &dyn LogTail, after: u64, show: &mut ShowEntry<'_>) -> Resu
     let newest = tail.newest().max(after);
     let (mut last, mut shown) = (after, Ok(()));
     tail.read(after, &mut |entry| {
-        shown = if entry.seq == last + 1 { show(entry) } else { Err(missing(last + 1, entry.seq - 1)) };
+        shown = if entry.seq == last + 1 { show(entry, None) } else { Err(missing(last + 1, entry.seq - 1)) };
         last = entry.seq;
         if shown.is_ok() { std::ops::ControlFlow::Continue(()) } else { std::ops::ControlFlow::Break(()) }
     })?;

@@ -4,6 +4,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
+use std::path::Path;
 
 use windlass_engine::{
     Batch, DAYS_KEPT, DayBegin, Engine, Job, JobId, JobState, Limits, Numbered, QueueId, QueueImage, QueueKind, Role,
@@ -73,17 +74,16 @@ pub(crate) fn load_table(
     let mut first_damage = None;
     for candidate in 0.. {
         let mut replay = Replay::new(overflow);
-        if let Some(cold) = &mut replay.cold {
-            cold.may_refer_to(scan.file());
-        }
+        replay.cold.iter_mut().for_each(|cold| cold.base = scan.file());
         let loaded = load(scan, candidate, &mut |record, at| {
             let end = at.map(|at| at + record.len() as u64);
-            replay.apply_from(Record::decode(&mut Reader::new(record))?, end);
+            replay.apply(Record::decode(&mut Reader::new(record))?, end);
             Ok(())
         })?;
         match loaded {
             Loaded::Whole(point) => return Ok((replay, point, candidate)),
-            Loaded::Damaged(what) => drop(first_damage.get_or_insert(what)),
+            Loaded::Damaged(what) if candidate > 1 => drop(first_damage.get_or_insert(what)),
+            Loaded::Damaged(what) => first_damage = Some(what),
             Loaded::None => break,
         }
     }
@@ -103,7 +103,7 @@ pub(crate) struct Replay {
     meta: Option<MetaRecord>,
     /// A changed part of another kind than what its number is.
     misplaced: Option<JobId>,
-    cold: Option<Cold>,
+    pub(crate) cold: Option<Cold>,
 }
 
 impl Replay {
@@ -123,22 +123,20 @@ impl Replay {
         }
     }
 
-    /// Applies a commit.
-    pub(crate) fn take(&mut self, entry: &Entry<'_>) -> Result<(), Damage> {
+    /// Applies a commit, which may be in a file that stays as it is.
+    pub(crate) fn take(&mut self, entry: &Entry<'_>, file: Option<&Path>) -> Result<(), Damage> {
+        self.cold.iter_mut().for_each(|cold| cold.base = file.map(Path::to_owned));
         let taken = records(entry.records).try_for_each(|record| -> Result<(), DecodeError> {
-            let record = Record::decode(&mut Reader::new(record?.1))?;
-            self.apply(record);
+            let (at, record) = record?;
+            let end = (entry.place.0 & u64::from(u32::MAX)) + (at + record.len()) as u64;
+            self.apply(Record::decode(&mut Reader::new(record))?, Some(end));
             Ok(())
         });
         taken.map_err(|why| Damage::of("", format!("commit {} cannot be read: {why}", entry.seq)))
     }
 
-    pub(crate) fn apply(&mut self, record: Record) {
-        self.apply_from(record, None);
-    }
-
-    /// `end`: where the record ends in the table's file.
-    fn apply_from(&mut self, record: Record, end: Option<u64>) {
+    /// `end`: where the record ends in the file that is read.
+    pub(crate) fn apply(&mut self, record: Record, end: Option<u64>) {
         match record {
             Record::Put(job) => self.put(job, end),
             Record::Moved(moved) => match self.job_mut(moved.job) {
@@ -178,27 +176,17 @@ impl Replay {
         self.misplaced = self.misplaced.or(is_other.then_some(id));
     }
 
-    /// `end`: where its record ends in the table's file. A record ends with the body.
+    /// `end`: where its record ends in the file that is read. A record ends with the body.
     fn put(&mut self, mut job: Job, end: Option<u64>) {
-        let known = self.index.get(job.id);
+        let (id, known) = (job.id, self.index.get(job.id));
         let old = known.and_then(|slot| self.jobs.at(slot));
         let at = end.and_then(|end| end.checked_sub(job.payload.body_len() as u64));
         self.cold.iter_mut().for_each(|cold| cold.replace(old, Some((&mut job, at))));
-        let slot = match known {
-            Some(slot) => {
-                if let Some(place) = self.jobs.at_mut(slot) {
-                    *place = job;
-                }
-                slot
-            }
-            None => {
-                let id = job.id;
-                let slot = self.jobs.insert(job);
-                self.index.set(id, slot);
-                slot
-            }
-        };
-        self.changed(slot);
+        match known.and_then(|slot| self.jobs.at_mut(slot)) {
+            Some(place) => *place = job,
+            None => drop(self.index.set(id, self.jobs.insert(job))),
+        }
+        self.index.get(id).into_iter().for_each(|slot| self.changed(slot));
     }
 
     fn job_mut(&mut self, id: JobId) -> Option<&mut Job> {
@@ -271,7 +259,7 @@ impl Replay {
             harmless: Vec::new(),
         };
         let journal = Journal::resume(last_seq + 1, engine.meta().next_job, known.into_iter());
-        let bodies = self.cold.and_then(Cold::into_file);
+        let bodies = self.cold.and_then(|cold| cold.file);
         Ok(Recovered { engine, journal, bodies, report })
     }
 
@@ -433,8 +421,8 @@ mod tests {
         let found = salvaged(&[job(1, 0, 0, &[0], &[])]);
         let (job, last) = (&found.jobs[&JobId(1)], 2 * RECALLED as u64 + 1);
         let mut replay = Replay::new(None);
-        (1..=last).for_each(|id| replay.apply(Record::Put(Job { id: JobId(id), ..job.clone() })));
-        (2..=last).step_by(2).for_each(|id| replay.apply(Record::Gone(JobId(id))));
+        (1..=last).for_each(|id| replay.apply(Record::Put(Job { id: JobId(id), ..job.clone() }), None));
+        (2..=last).step_by(2).for_each(|id| replay.apply(Record::Gone(JobId(id)), None));
         let left: Vec<u64> = replay.jobs.into_jobs().map(|job| job.id.0).collect();
         assert_eq!(left, (1..=last).step_by(2).collect::<Vec<_>>());
     }

@@ -34,7 +34,7 @@ impl Restore {
 
     /// Takes a record. A later one about the same subject replaces it.
     pub fn take(&mut self, record: Record) {
-        self.replay.apply(record);
+        self.replay.apply(record, None);
     }
 
     /// Creates the store. Calls `ready` when it is complete and durable, right before it gets its place.

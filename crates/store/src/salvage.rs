@@ -133,7 +133,7 @@ impl Salvage {
             if let Loaded::Damaged(what) = loaded {
                 found.unreadable.push(format!("the table: {what}"));
             }
-            scan.each_readable(&mut |key, value| {
+            scan.each_readable(&mut |key, value, _| {
                 pages.see(key, value);
                 ControlFlow::Continue(())
             })?;

@@ -8,10 +8,9 @@
 //! (`recover`).
 
 use std::fmt::{self, Display};
-use std::fs::File;
 use std::io;
 use std::ops::ControlFlow;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -233,34 +232,22 @@ pub trait Table: Send {
     fn disk_bytes(&self) -> u64;
 }
 
-/// Receives a key and its value, and returns whether to continue.
-pub type ShowPair<'a> = dyn FnMut(&[u8], &[u8]) -> ControlFlow<()> + 'a;
-
-/// As [`ShowPair`], also where the value is in [`Scan::file`] if it is there in one piece.
-pub type ShowPlaced<'a> = dyn FnMut(&[u8], &[u8], Option<u64>) -> ControlFlow<()> + 'a;
+/// Receives a key, its value, and where this is in [`Scan::file`] if it is there in one piece. Returns whether to continue.
+pub type ShowPair<'a> = dyn FnMut(&[u8], &[u8], Option<u64>) -> ControlFlow<()> + 'a;
 
 /// The contents of a table when the scan was made.
 pub trait Scan: Send {
     /// Shows every key and value, in order of keys, until `each` breaks. After a power cut it can be uncertain how many
-    /// of the last writes survived. Then there are several candidates: 0 has everything that can be read, the others
-    /// have less. Returns whether this candidate exists.
+    /// of the last writes survived. Then there are several candidates, those with more of them first. The first one may
+    /// contain what the others have verified, at the cost of time. Returns whether this candidate exists.
     ///
     /// # Errors
     ///
     /// If something cannot be read at all. Damaged values are left out.
     fn each(&self, candidate: usize, each: &mut ShowPair<'_>) -> Result<bool, Error>;
 
-    /// As [`Scan::each`], with the places of values.
-    ///
-    /// # Errors
-    ///
-    /// As there.
-    fn each_placed(&self, candidate: usize, each: &mut ShowPlaced<'_>) -> Result<bool, Error> {
-        self.each(candidate, &mut |key, value| each(key, value, None))
-    }
-
     /// A file that has values as they are. It stays as it is as long as the table is not [writable](Table::is_writable).
-    fn file(&self) -> Option<File> {
+    fn file(&self) -> Option<PathBuf> {
         None
     }
 

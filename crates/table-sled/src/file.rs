@@ -77,7 +77,7 @@ pub(crate) type EachWritten<'a> = dyn FnMut(&[u8], &[u8], u64) -> ControlFlow<()
 #[derive(Debug)]
 pub(crate) struct SledFile {
     file: File,
-    path: PathBuf,
+    pub(crate) path: PathBuf,
     segment_bytes: usize,
 }
 
@@ -97,11 +97,6 @@ impl SledFile {
             Ok(file) => Ok(Self { file, path, segment_bytes }),
             Err(why) => Err(at("opening", &path)(why)),
         }
-    }
-
-    /// The file, opened again: also for writing, so that its space can be given back once it has no name.
-    pub(crate) fn again(&self) -> io::Result<File> {
-        File::options().read(true).write(true).open(&self.path)
     }
 
     fn failed(&self, why: io::Error) -> Error {

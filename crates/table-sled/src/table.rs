@@ -30,7 +30,7 @@ use rustix::fs::FallocateFlags;
 use windlass_store::files::{
     FILE_MODE, FOLDER_MODE, at, bytes, entries, make_folder, remove_folder, rename, sync_data, sync_entry, sync_folder,
 };
-use windlass_store::{Error, Scan, ShowPair, ShowPlaced, Table, Tables};
+use windlass_store::{Error, Scan, ShowPair, Table, Tables};
 
 use crate::file::SledFile;
 
@@ -321,14 +321,10 @@ struct SledScan {
 
 impl Scan for SledScan {
     fn each(&self, candidate: usize, each: &mut ShowPair<'_>) -> Result<bool, Error> {
-        self.each_placed(candidate, &mut |key, value, _| each(key, value))
-    }
-
-    fn each_placed(&self, candidate: usize, each: &mut ShowPlaced<'_>) -> Result<bool, Error> {
-        let mut index = self.file.index(None)?;
-        if candidate > 0 {
+        let mut index = if candidate == 0 { self.file.outline()? } else { self.file.index(None)? };
+        if candidate > 1 {
             // Without the messages after a tear.
-            let Some(tear) = index.tears().get(candidate - 1).copied() else { return Ok(false) };
+            let Some(tear) = index.tears().get(candidate - 2).copied() else { return Ok(false) };
             index = self.file.index(Some(tear))?;
         }
         self.file.for_each(&index, TREE, &mut |key, value, at| {
@@ -337,12 +333,12 @@ impl Scan for SledScan {
         Ok(true)
     }
 
-    fn file(&self) -> Option<File> {
-        self.file.again().ok()
+    fn file(&self) -> Option<PathBuf> {
+        Some(self.file.path.clone())
     }
 
     fn each_readable(&self, each: &mut ShowPair<'_>) -> Result<(), Error> {
-        self.file.for_each_leaf_entry(&mut |key, value, _| each(key, value)).map(drop)
+        self.file.for_each_leaf_entry(&mut |key, value, _| each(key, value, None)).map(drop)
     }
 }
 

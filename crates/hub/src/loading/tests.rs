@@ -334,6 +334,7 @@ fn a_job_whose_body_cannot_be_read_keeps_its_place_and_others_go_on() {
     bench.lose_patience();
     let log = crate::testing::captured(|| bench.steps());
     assert!(log.contains("a job's body cannot be read back into memory: the job keeps its place"), "{log}");
+    assert!(log.contains(std::env::temp_dir().join("bodies").to_str().unwrap()), "the file is named: {log}");
     let mail = bench.mail(2);
     assert!(
         matches!(mail[..], [Event::Reply(Tag(1), Reply::Empty), Event::Reply(Tag(2), Reply::Stats(_))]),

@@ -1,16 +1,14 @@
 //! The log in files: preallocated segments that are reused.
 //!
-//! A commit is one write and one `fdatasync` on the thread that commits. Large bodies are written without a copy.
-//! Segment files are allocated in full before they are needed, and are reused once a checkpoint has copied their
-//! contents. So neither metadata updates of the file system nor a full disk delays a commit. A segment is identified by
-//! its header, never by its file name. An entry larger than a segment gets a segment of its own size, which is not
-//! reused.
+//! A commit is one write and one `fdatasync` on the thread that commits. Large bodies are written without a copy. Segment files are allocated in
+//! full before they are needed, and are reused once a checkpoint has copied their contents. So neither metadata updates of the file system nor a
+//! full disk delays a commit. A segment is identified by its header, never by its file name. An entry larger than a segment gets a segment of its
+//! own size, which is not reused. Nor is a segment that an earlier process has filled with bodies, if those stay out of memory.
 //!
 //! A power cut can leave: the last entry in part or missing (`scan` drops it: it was never acknowledged, unless the disk lies); a segment's
-//! header without its first entry, or the reverse (treated alike); an older mark. After a failed write or sync the
-//! segment is not written to again: the commit is written to a new one. Entries after the mark that a process reads
-//! when it opens the log may exist in memory only, after a failed sync. They are written once more before any other
-//! entry.
+//! header without its first entry, or the reverse (treated alike); an older mark. After a failed write or sync the segment is not written to
+//! again: the commit is written to a new one. Entries after the mark that a process reads when it opens the log may exist in memory only, after a
+//! failed sync. They are written once more before any other entry.
 //!
 //! A folder that was removed, moved or replaced while the log is open is a failure: its files would still accept
 //! commits that no start can find. The log continues once the same folder is back in its place.
@@ -95,8 +93,8 @@ struct Segment {
     /// Its durable bytes.
     used: u64,
     bytes: u64,
-    /// Part of it was damaged: it is not reused.
-    damaged: bool,
+    /// Part of it was damaged, or bodies stay in it: it is not reused.
+    stays: bool,
 }
 
 #[derive(Debug)]
@@ -134,7 +132,7 @@ impl FileLog {
         });
         for Walked { path, header, begin, end, bytes, damaged } in held.chain(scanned.walked.iter().cloned()) {
             let file = Arc::new(open(&path)?);
-            state.segments.push_back(Segment { header, path, file, begin, used: end as u64, bytes, damaged });
+            state.segments.push_back(Segment { header, path, file, begin, used: end as u64, bytes, stays: damaged });
         }
         for spare in &scanned.spare {
             // As many as exist: a previous process may have reserved them on a disk that is full now.
@@ -155,7 +153,7 @@ impl FileLog {
             let (from, unsynced) = &scanned.unsynced;
             put(&last.file, &last.path, &[unsynced], *from as u64)?;
             sync_data(&last.file, &last.path)?;
-            if !last.damaged {
+            if !last.stays {
                 let file = Some(Arc::clone(&last.file));
                 open_at = Open { file, path: last.path.clone(), at: last.used, bytes: last.bytes };
             }
@@ -181,6 +179,12 @@ impl FileLog {
     /// Notes the settings of the queues that the store has.
     pub(crate) fn know(&mut self, queues: impl Iterator<Item = (QueueId, Vec<u8>)>) {
         queues.for_each(|(queue, record)| self.names.add(queue, &record));
+    }
+
+    /// Files that must not change are removed, and not reused, when the log forgets them.
+    pub(crate) fn keep(&self, stays: impl Fn(&Path, &Arc<File>) -> bool) {
+        let mut state = self.shared.state();
+        state.segments.iter_mut().for_each(|segment| segment.stays |= stays(&segment.path, &segment.file));
     }
 
     /// The length of an entry's records.
@@ -288,7 +292,7 @@ impl Shared {
         };
         let header = SegmentHeader { number, first_seq, before };
         let (name, begin) = (path.clone(), HEADER_BYTES);
-        let segment = Segment { header, path: name, file: Arc::clone(&file), begin, used: 0, bytes, damaged: false };
+        let segment = Segment { header, path: name, file: Arc::clone(&file), begin, used: 0, bytes, stays: false };
         state.segments.push_back(segment);
         Ok(Open { file: Some(file), path, at: HEADER_BYTES as u64, bytes })
     }
@@ -358,9 +362,7 @@ impl Shared {
         let mut window = self.window.lock().unwrap_or_else(PoisonError::into_inner);
         let inside = window.segment == number && window.at <= begin && begin + len <= window.at + window.bytes.len();
         if !inside {
-            let state = self.state();
-            let segment = state.segments.iter().find(|segment| segment.header.number == number).cloned();
-            drop(state);
+            let segment = self.state().segments.iter().find(|segment| segment.header.number == number).cloned();
             let Some(segment) = segment else {
                 let what = format!("segment {number} of the log is missing");
                 return Err(Error::damaged(self.folder.display(), what));
@@ -372,8 +374,7 @@ impl Shared {
             segment.file.read_exact_at(&mut window.bytes, begin as u64).map_err(at("reading", &segment.path))?;
             window.segment = number;
         }
-        let from = begin - window.at;
-        let Some(bytes) = window.bytes.get(from..from + len) else {
+        let Some(bytes) = window.bytes.get(begin - window.at..begin - window.at + len) else {
             let what = format!("segment {number} of the log ends before byte {}", begin + len);
             return Err(Error::damaged(self.folder.display(), what));
         };
@@ -446,7 +447,7 @@ impl LogTail for Shared {
         let mut state = self.state();
         while state.segments.get(1).is_some_and(|next| next.used > 0 && next.header.first_seq <= upto + 1) {
             let Some(segment) = state.segments.pop_front() else { break };
-            if segment.bytes == self.segment_bytes && !segment.damaged {
+            if segment.bytes == self.segment_bytes && !segment.stays {
                 state.spares.push(Spare { path: segment.path, file: segment.file });
             } else {
                 remove(&segment.path)?;

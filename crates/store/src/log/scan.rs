@@ -20,6 +20,9 @@ use crate::damage::{Damage, Loss, OpenError};
 use crate::files::at;
 use crate::store::{Entry, Error, Position};
 
+/// Receives a commit that is read back, and the file that it is in, at the low half of its place, if that stays.
+pub(crate) type ShowEntry<'a> = dyn FnMut(&Entry<'_>, Option<&Path>) -> Result<(), OpenError> + 'a;
+
 pub(crate) const MARK: &str = "mark";
 /// Prefix of segment file names. The number after it has no meaning.
 pub(crate) const SEGMENT: &str = "segment-";
@@ -140,12 +143,7 @@ struct Link {
 /// # Errors
 ///
 /// If the log cannot be read or is damaged. Then nothing shown counts.
-pub(crate) fn scan(
-    folder: &Path,
-    after: u64,
-    kept: u64,
-    show: &mut dyn FnMut(&Entry<'_>) -> Result<(), OpenError>,
-) -> Result<Scanned, OpenError> {
+pub(crate) fn scan(folder: &Path, after: u64, kept: u64, show: &mut ShowEntry<'_>) -> Result<Scanned, OpenError> {
     let files = Files::list(folder)?;
     let Some(mark) = files.mark else {
         let what = "the mark, which records how far the log reached, is missing, damaged or of another store";
@@ -207,7 +205,7 @@ struct Chain<'a> {
     after: u64,
     mark: Mark,
     link: Link,
-    show: &'a mut dyn FnMut(&Entry<'_>) -> Result<(), OpenError>,
+    show: &'a mut ShowEntry<'a>,
     harmless: Vec<Damage>,
 }
 
@@ -246,7 +244,7 @@ impl Chain<'_> {
                 if found.seq > self.after {
                     let place = place_of(header.number, found.records.start);
                     let records = segment.get(found.records.clone()).unwrap_or_default();
-                    (self.show)(&Entry { seq: found.seq, place, records })?;
+                    (self.show)(&Entry { seq: found.seq, place, records }, Some(&file.path))?;
                 }
                 if !found.padded {
                     damaged = true;

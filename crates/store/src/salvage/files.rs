@@ -135,7 +135,8 @@ impl Salvage {
                     *self = found;
                     return Reached::Whole(point.seq);
                 }
-                Ok(Loaded::Damaged(what)) => drop(damage.get_or_insert(what)),
+                Ok(Loaded::Damaged(what)) if candidate > 1 => drop(damage.get_or_insert(what)),
+                Ok(Loaded::Damaged(what)) => damage = Some(what),
                 Ok(Loaded::None) => break,
                 Err(why) => drop(damage.replace(why.to_string())),
             }
@@ -153,7 +154,7 @@ impl Salvage {
     /// Takes the readable pages of a table. Returns the last existing point.
     fn take_pages(&mut self, scan: &dyn Scan, place: &str) -> Option<Point> {
         let mut pages = Pages::default();
-        let read = scan.each_readable(&mut |key, value| {
+        let read = scan.each_readable(&mut |key, value, _| {
             pages.see(key, value);
             ControlFlow::Continue(())
         });

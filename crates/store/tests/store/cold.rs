@@ -4,7 +4,10 @@ use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
-use windlass_engine::{Backoff, Clash, JobCommand, JobId, Limits, NewJob, Protocol, Retry, Stored, Timestamp, Unique};
+use windlass_engine::{
+    Backoff, Change, Clash, ClientId, Context, JobCommand, JobId, JobRef, Limits, NewJob, Protocol, Retry, Stored, Tag,
+    Timestamp, Unique,
+};
 use windlass_store::{
     BodyFile, Found, Opened, Overflow, Recovered, StoreConfig, StoreLimits, open, open_found, open_parts,
 };
@@ -220,16 +223,26 @@ fn sized_body(id: u64) -> Vec<u8> {
 
 /// A store in a directory, whose 600 jobs are in the table of a process that has ended.
 fn left_behind(config: &StoreConfig) {
+    assert!(left_in_log(config, 0).checkpointer.run(true).unwrap());
+}
+
+/// A store in a directory with 600 jobs in its log, after some that have ended.
+fn left_in_log(config: &StoreConfig, ended: u64) -> files::Daemon {
     let mut daemon = files::Daemon::start(config, 1, Timestamp(1_000)).unwrap();
     daemon.open_clients();
-    for id in 1..=600 {
+    for id in 1..=ended + 600 {
         let body = sized_body(id).into();
         daemon.apply(JobCommand::Push(Box::new(NewJob::new(Protocol::GEARMAN, QUEUE, body))));
+        if id <= ended {
+            daemon.commit();
+            daemon.apply(JobCommand::Cancel(JobRef::Id(JobId(id))));
+            daemon.commit();
+        }
     }
     while let Some(commit) = daemon.cut() {
         daemon.append(&commit).unwrap();
     }
-    assert!(daemon.checkpointer.run(true).unwrap());
+    daemon
 }
 
 /// Opens it with all bodies outside of memory.
@@ -276,6 +289,61 @@ fn bodies_stay_in_the_file_of_the_table() {
     assert!(are_right(&bodies, &second));
     second.into_iter().for_each(|(_, stored)| bodies.free(stored));
     assert_eq!(bodies.disk_bytes(), copied, "nothing is left of it");
+}
+
+/// Commits what changes, and makes checkpoints until the log needs nothing that was in it.
+fn forget_all(opened: &mut Opened) {
+    for _ in 0..3 {
+        let Recovered { engine, journal, .. } = &mut opened.recovered;
+        let queue = engine.queues().next().unwrap().image().id;
+        journal.append(engine, &[Change::QueueSet(queue)]);
+        while let Some(commit) = journal.cut(engine) {
+            opened.log.append(&commit).unwrap();
+            journal.committed(commit.seq());
+        }
+        opened.checkpointer.run(true).unwrap();
+    }
+}
+
+/// Bodies in the log are not copied either. Its files are not used again before all of them have gone.
+#[test]
+fn bodies_stay_in_the_files_of_the_log() {
+    let dir = tempfile::tempdir().unwrap();
+    let config = cold_config(dir.path());
+    drop(left_in_log(&config, 0));
+    let (mut opened, mut bodies, stored) = opened_cold(&config);
+    assert_eq!(bodies.disk_bytes(), 0, "none is copied, and the files are the store's");
+    forget_all(&mut opened);
+    assert!(are_right(&bodies, &stored));
+    let (all, size): (u64, usize) = (bodies.disk_bytes(), stored.iter().map(|(id, _)| size_of(*id)).sum());
+    assert!(all > size as u64, "the files have been removed from the log");
+    // New jobs take the place of others.
+    let mut context = Context::new(Timestamp(2_000), 3);
+    for id in 601..=700 {
+        let new = NewJob::new(Protocol::GEARMAN, QUEUE, sized_body(id).into());
+        opened.recovered.engine.apply(ClientId(0), Tag(1), JobCommand::Push(Box::new(new)), &mut context);
+    }
+    opened.recovered.journal.append(&opened.recovered.engine, &context.changes);
+    forget_all(&mut opened);
+    assert!(are_right(&bodies, &stored));
+    let (first, second): (Vec<_>, Vec<_>) = stored.into_iter().partition(|(id, _)| *id <= 300);
+    first.into_iter().for_each(|(_, stored)| bodies.free(stored));
+    let half = bodies.disk_bytes();
+    assert!((all / 3..all / 3 * 2).contains(&half), "{half} of {all} bytes");
+    assert!(are_right(&bodies, &second));
+    second.into_iter().for_each(|(_, stored)| bodies.free(stored));
+    assert_eq!((bodies.disk_bytes(), bodies.bytes()), (0, 0));
+}
+
+/// All bodies of a file of the log have gone while it is read, and others follow.
+#[test]
+fn bodies_that_follow_others_that_ended_are_found() {
+    let dir = tempfile::tempdir().unwrap();
+    let config = cold_config(dir.path());
+    drop(left_in_log(&config, 9));
+    let (mut opened, bodies, stored) = opened_cold(&config);
+    forget_all(&mut opened);
+    assert!(are_right(&bodies, &stored));
 }
 
 /// The next start needs it.

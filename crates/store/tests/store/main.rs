@@ -17,6 +17,7 @@ mod golden_records;
 mod jobs;
 mod journal;
 mod journalled;
+mod large;
 mod parts;
 mod picture;
 mod power_cut;

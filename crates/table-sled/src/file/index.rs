@@ -4,7 +4,7 @@ use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 
 use super::SledFile;
-use super::message::{Kind, Messages, SEGMENT_HEADER_BYTES, Segment};
+use super::message::{HEADER_BYTES_MAX, Head, Kind, Messages, SEGMENT_HEADER_BYTES, Segment};
 use windlass_store::Error;
 
 /// Changes to a page after its image. sled writes a page anew after ten; its snapshots have space for this many.
@@ -70,6 +70,32 @@ impl Index {
 }
 
 impl SledFile {
+    /// Indexes all messages by their headers alone, which takes little of the time. Each is verified when its page is read.
+    /// If all pages of a tree can be read, and are all that it must have, then no message was missed that matters.
+    ///
+    /// # Errors
+    ///
+    /// If the file cannot be read.
+    pub(crate) fn outline(&self) -> Result<Index, Error> {
+        let (mut index, mut buffer) = (Index::default(), vec![0; self.segment_bytes]);
+        for Segment { lsn, offset, .. } in self.segments(&mut 0, &mut buffer)? {
+            // One read of the disk: the pages are needed, too.
+            let whole = (self.segment_bytes as u64).try_into().ok();
+            let _ = rustix::fs::fadvise(&self.file, offset, whole, rustix::fs::Advice::WillNeed);
+            let mut at = SEGMENT_HEADER_BYTES;
+            while at.saturating_add(HEADER_BYTES_MAX) <= self.segment_bytes {
+                let (lsn, offset) = (lsn + at as u64, offset + at as u64);
+                let mut head = [0; HEADER_BYTES_MAX];
+                let head = Head::read(self.read(offset, &mut head).map_err(|why| self.failed(why))?);
+                let Some(head) = head.filter(|head| head.segment == lsn / self.segment_bytes as u64) else { break };
+                let bytes = head.bytes.saturating_add(head.body_bytes);
+                index.add(head.kind(), head.page, Fragment { lsn, offset, bytes });
+                at = at.saturating_add(bytes);
+            }
+        }
+        Ok(index)
+    }
+
     /// Indexes all messages, or those before position `upto` of the log.
     ///
     /// # Errors

@@ -18,7 +18,7 @@
 /// Length of a segment's header.
 pub(super) const SEGMENT_HEADER_BYTES: usize = 20;
 /// The longest header of a message. A message never begins closer to the end of a segment.
-const HEADER_BYTES_MAX: usize = 32;
+pub(super) const HEADER_BYTES_MAX: usize = 32;
 /// A message larger than this fraction of a segment goes to a file of its own.
 const MESSAGES_MIN: usize = 4;
 const KINDS: std::ops::RangeInclusive<u8> = 1..=11;
@@ -131,25 +131,38 @@ pub(super) enum Kind {
     Link,
 }
 
+/// A message's header, which may be any bytes.
 #[derive(Clone, Copy, Debug)]
-struct Head {
+pub(super) struct Head {
     sum: u32,
     tag: u8,
-    body_bytes: usize,
-    segment: u64,
-    page: u64,
-    bytes: usize,
+    pub(super) body_bytes: usize,
+    pub(super) segment: u64,
+    pub(super) page: u64,
+    pub(super) bytes: usize,
 }
 
 impl Head {
     /// Decodes the header at the start of `bytes`.
-    fn read(bytes: &[u8]) -> Option<Self> {
+    pub(super) fn read(bytes: &[u8]) -> Option<Self> {
         let mut cursor = Cursor(bytes);
         let sum = u32::from_le_bytes(cursor.fixed()?);
         let tag = cursor.byte().filter(|tag| KINDS.contains(tag))?;
         let body_bytes = usize::try_from(cursor.number()?).ok()?;
         let (segment, page) = (cursor.number()?, cursor.number()?);
         Some(Self { sum, tag, body_bytes, segment, page, bytes: bytes.len() - cursor.0.len() })
+    }
+
+    pub(super) const fn kind(&self) -> Kind {
+        match self.tag {
+            2 => Kind::Cap,
+            4 => Kind::Free,
+            5 => Kind::Counter,
+            6 | 7 => Kind::Meta,
+            8 | 9 => Kind::Node,
+            10 | 11 => Kind::Link,
+            _ => Kind::Nothing,
+        }
     }
 }
 
@@ -183,17 +196,8 @@ impl<'a> Message<'a> {
         if hasher.finalize() != !head.sum {
             return Err(Flaw::Checksum);
         }
-        let kind = match head.tag {
-            2 => Kind::Cap,
-            4 => Kind::Free,
-            5 => Kind::Counter,
-            6 | 7 => Kind::Meta,
-            8 | 9 => Kind::Node,
-            10 | 11 => Kind::Link,
-            _ => Kind::Nothing,
-        };
         let bytes = header.len() + body.len();
-        Ok(Self { kind, tag: head.tag, segment: head.segment, page: head.page, body, bytes })
+        Ok(Self { kind: head.kind(), tag: head.tag, segment: head.segment, page: head.page, body, bytes })
     }
 
     /// The name of the file with its contents, if they are not in the log.

@@ -27,7 +27,7 @@ fn begun_anew(home: &Path) -> SledTable {
 
 fn shown(table: &SledTable) -> Vec<Vec<u8>> {
     let mut keys = Vec::new();
-    let each = &mut |key: &[u8], _: &[u8]| {
+    let each = &mut |key: &[u8], _: &[u8], _: Option<u64>| {
         keys.push(key.to_vec());
         ControlFlow::Continue(())
     };
@@ -162,7 +162,7 @@ fn the_file_up_to_each_tear_is_a_candidate() {
     assert!(tears >= 2, "{tears}");
     let scan = table.scan().unwrap();
     for candidate in 0..tears + 3 {
-        let exists = scan.each(candidate, &mut |_, _| ControlFlow::Continue(())).unwrap();
-        assert_eq!(exists, candidate <= tears, "candidate {candidate} with {tears} tears");
+        let exists = scan.each(candidate, &mut |_, _, _| ControlFlow::Continue(())).unwrap();
+        assert_eq!(exists, candidate <= tears + 1, "candidate {candidate} with {tears} tears");
     }
 }

@@ -192,7 +192,7 @@ struct MemoryScan(Vec<Values>);
 impl Scan for MemoryScan {
     fn each(&self, candidate: usize, each: &mut ShowPair<'_>) -> Result<bool, Error> {
         let Some(values) = self.0.get(candidate) else { return Ok(false) };
-        let _ = values.iter().try_for_each(|(key, value)| each(key, value));
+        let _ = values.iter().try_for_each(|(key, value)| each(key, value, None));
         Ok(true)
     }
 }

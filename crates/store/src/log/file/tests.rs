@@ -27,7 +27,7 @@ fn commit(seq: u64, bytes: usize) -> Commit {
 fn log(segment_bytes: u64, sizes: impl IntoIterator<Item = usize>) -> (TempDir, FileLog) {
     let home = tempfile::tempdir().unwrap();
     FileLog::create(home.path(), ID, segment_bytes).unwrap();
-    let scanned = scan(home.path(), 0, 0, &mut |_| Ok(())).unwrap();
+    let scanned = scan(home.path(), 0, 0, &mut |_, _| Ok(())).unwrap();
     let mut log = FileLog::resume(home.path(), scanned, segment_bytes).unwrap();
     for (seq, bytes) in (1..).zip(sizes) {
         log.append(&commit(seq, bytes)).unwrap();
@@ -123,7 +123,7 @@ fn no_more_than_the_reserved_space_is_allocated() {
         assert_eq!(segment_files(&home), 1 + SPARES_MIN as u64);
     }
     drop(log);
-    let scanned = scan(home.path(), 0, 0, &mut |_| Ok(())).unwrap();
+    let scanned = scan(home.path(), 0, 0, &mut |_, _| Ok(())).unwrap();
     let log = FileLog::resume(home.path(), scanned, SEGMENT).unwrap();
     assert_eq!(log.tail().disk_bytes(), 3 * SEGMENT, "they are found again");
 }
@@ -203,7 +203,7 @@ fn a_clean_stop_is_marked_until_the_log_is_opened_again() {
     assert_eq!(mark(), Some((2, false)));
     log.close().unwrap();
     assert_eq!(mark(), Some((2, true)));
-    let scanned = scan(home.path(), 0, 0, &mut |_| Ok(())).unwrap();
+    let scanned = scan(home.path(), 0, 0, &mut |_, _| Ok(())).unwrap();
     let _log = FileLog::resume(home.path(), scanned, SEGMENT).unwrap();
     assert_eq!(mark(), Some((2, false)));
 }

@@ -79,7 +79,7 @@ impl Made {
     /// The commits that count, or those that are lost.
     fn scan(&self, after: u64, kept: u64) -> Result<(Vec<u64>, Scanned), Option<Loss>> {
         let mut shown = Vec::new();
-        let scanned = scan(self.home.path(), after, kept, &mut |entry| {
+        let scanned = scan(self.home.path(), after, kept, &mut |entry, _| {
             assert_eq!(entry.records, [entry.seq.to_le_bytes()[0]; 5]);
             shown.push(entry.seq);
             Ok(())

@@ -18,7 +18,7 @@ const SEGMENT_BYTES: u64 = 4096;
 fn log() -> TempDir {
     let home = tempfile::tempdir().unwrap();
     FileLog::create(home.path(), LogId(ID), SEGMENT_BYTES).unwrap();
-    let scanned = scan(home.path(), 0, 0, &mut |_| Ok(())).unwrap();
+    let scanned = scan(home.path(), 0, 0, &mut |_, _| Ok(())).unwrap();
     let mut log = FileLog::resume(home.path(), scanned, SEGMENT_BYTES).unwrap();
     for seq in 1..=6 {
         // Each record deletes a job.
