@@ -9,7 +9,7 @@ use std::path::Path;
 use crate::intake::{self, Importer};
 use windlass_daemon::Failure;
 
-use super::gearmand_sqlite::{Counts, Queue, WORDS, take_all, wait_for};
+use super::gearmand_sqlite::{Counts, Queue, NOUNS, take_all, wait_for};
 use super::report::Report;
 use crate::configured::Configured;
 
@@ -59,7 +59,7 @@ pub fn take_over(file: &Path, table: &str, config: &Configured) -> Result<(), Fa
         }
         Ok(())
     };
-    let mut report = Report::new(&WORDS, false, Box::new(log));
+    let mut report = Report::new(&NOUNS, false, Box::new(log));
     let Counts { later, .. } = take_all(&queue, &gearman, importer, &mut report)?;
     let Report { items: rows, taken, known, before, left, .. } = report;
     tracing::info!(target: TARGET, file = %shown, rows, taken, later, known, before, left, "gearmand's queue is taken over");

@@ -7,7 +7,7 @@ use super::in_hand::{InHand, Script};
 use super::input::{LARGE_TURN_BYTES, RESERVE_MAX, SCRATCH_BYTES, grow};
 use super::tests::BOUNDS;
 use super::*;
-use windlass_hub::budget::Hold;
+use windlass_hub::Hold;
 
 /// Leaves its input unread.
 fn keeps() -> Script {
