@@ -362,7 +362,7 @@ impl Checkpointer {
                 let what = "the table has changed since it was opened".to_owned();
                 return Err(Error::damaged("table", what));
             }
-            candidate += 1;
+            candidate = candidate.wrapping_add(1);
         };
         let held_before = std::mem::replace(&mut self.held, held);
         let point = self.next_point(digest, census);

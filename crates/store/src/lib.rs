@@ -99,4 +99,4 @@ pub use restore::Restore;
 pub use salvage::Salvage;
 pub use salvage::files::{accept_loss, queues, salvage, verify};
 pub use salvage::unnamed::unnamed;
-pub use store::{Entry, Error, Log, LogTail, Position, Scan, ShowPair, Span, Table, Tables, Tenure};
+pub use store::{Entry, Error, Log, LogTail, Position, Scan, ShowPair, Span, Table, Tables, Tenure, UNVERIFIED};

@@ -22,7 +22,7 @@ use crate::log::records;
 use crate::page::Point;
 use crate::record::{MetaRecord, Record};
 use crate::salvage::Salvage;
-use crate::store::{Entry, Scan};
+use crate::store::{Entry, Scan, UNVERIFIED};
 
 /// Jobs that the engine takes before it looks whether it should pack them.
 const RECALLED: usize = 1024;
@@ -72,7 +72,7 @@ pub(crate) fn load_table(
     overflow: Option<&Overflow>,
 ) -> Result<(Replay, Point, usize), OpenError> {
     let mut first_damage = None;
-    for candidate in 0.. {
+    for candidate in std::iter::once(UNVERIFIED).chain(0..) {
         let mut replay = Replay::new(overflow);
         replay.cold.iter_mut().for_each(|cold| cold.base = scan.file());
         let loaded = load(scan, candidate, &mut |record, at| {
@@ -82,8 +82,8 @@ pub(crate) fn load_table(
         })?;
         match loaded {
             Loaded::Whole(point) => return Ok((replay, point, candidate)),
-            Loaded::Damaged(what) if candidate > 1 => drop(first_damage.get_or_insert(what)),
-            Loaded::Damaged(what) => first_damage = Some(what),
+            Loaded::Damaged(_) | Loaded::None if candidate == UNVERIFIED => {}
+            Loaded::Damaged(what) => drop(first_damage.get_or_insert(what)),
             Loaded::None => break,
         }
     }

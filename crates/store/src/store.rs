@@ -235,11 +235,14 @@ pub trait Table: Send {
 /// Receives a key, its value, and where this is in [`Scan::file`] if it is there in one piece. Returns whether to continue.
 pub type ShowPair<'a> = dyn FnMut(&[u8], &[u8], Option<u64>) -> ControlFlow<()> + 'a;
 
+/// A candidate that counts only if it turns out to be whole: 0 is next. Not all scans have it.
+pub const UNVERIFIED: usize = usize::MAX;
+
 /// The contents of a table when the scan was made.
 pub trait Scan: Send {
     /// Shows every key and value, in order of keys, until `each` breaks. After a power cut it can be uncertain how many
-    /// of the last writes survived. Then there are several candidates, those with more of them first. The first one may
-    /// contain what the others have verified, at the cost of time. Returns whether this candidate exists.
+    /// of the last writes survived. Then there are several candidates: 0 has everything that can be read, the others
+    /// have less. [`UNVERIFIED`] takes less time. Returns whether this candidate exists.
     ///
     /// # Errors
     ///

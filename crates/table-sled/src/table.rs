@@ -30,7 +30,7 @@ use rustix::fs::FallocateFlags;
 use windlass_store::files::{
     FILE_MODE, FOLDER_MODE, at, bytes, entries, make_folder, remove_folder, rename, sync_data, sync_entry, sync_folder,
 };
-use windlass_store::{Error, Scan, ShowPair, Table, Tables};
+use windlass_store::{Error, Scan, ShowPair, Table, Tables, UNVERIFIED};
 
 use crate::file::SledFile;
 
@@ -321,10 +321,10 @@ struct SledScan {
 
 impl Scan for SledScan {
     fn each(&self, candidate: usize, each: &mut ShowPair<'_>) -> Result<bool, Error> {
-        let mut index = if candidate == 0 { self.file.outline()? } else { self.file.index(None)? };
-        if candidate > 1 {
+        let mut index = if candidate == UNVERIFIED { self.file.outline()? } else { self.file.index(None)? };
+        if (1..UNVERIFIED).contains(&candidate) {
             // Without the messages after a tear.
-            let Some(tear) = index.tears().get(candidate - 2).copied() else { return Ok(false) };
+            let Some(tear) = index.tears().get(candidate - 1).copied() else { return Ok(false) };
             index = self.file.index(Some(tear))?;
         }
         self.file.for_each(&index, TREE, &mut |key, value, at| {

@@ -135,8 +135,7 @@ impl Salvage {
                     *self = found;
                     return Reached::Whole(point.seq);
                 }
-                Ok(Loaded::Damaged(what)) if candidate > 1 => drop(damage.get_or_insert(what)),
-                Ok(Loaded::Damaged(what)) => damage = Some(what),
+                Ok(Loaded::Damaged(what)) => drop(damage.get_or_insert(what)),
                 Ok(Loaded::None) => break,
                 Err(why) => drop(damage.replace(why.to_string())),
             }
