@@ -16,16 +16,21 @@ pub fn top() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// The longest duration of a scene: generous, for a loaded machine. Scenes take seconds.
-const PATIENCE: Duration = Duration::from_secs(300);
+/// The longest duration of a scene, in seconds: generous, for a loaded machine. Scenes take seconds.
+const PATIENCE_S: u64 = 300;
 
 /// Runs a program; returns whether it succeeded, and its output. A program that does not end is killed.
 pub fn run(command: &mut Command) -> (bool, String) {
+    run_for(command, PATIENCE_S)
+}
+
+/// The same for a scene that takes longer.
+pub fn run_for(command: &mut Command, patience_s: u64) -> (bool, String) {
     let mut said = tempfile::tempfile().unwrap();
     command.stdin(Stdio::null()).stdout(said.try_clone().unwrap()).stderr(said.try_clone().unwrap());
     let child = command.spawn();
     let mut child = child.unwrap_or_else(|error| panic!("{command:?}: {error}; tests/install-clients installs it"));
-    let end = Instant::now() + PATIENCE;
+    let end = Instant::now() + Duration::from_secs(patience_s);
     let ended = loop {
         if let Some(status) = child.try_wait().unwrap() {
             break Some(status);
@@ -43,7 +48,7 @@ pub fn run(command: &mut Command) -> (bool, String) {
     let text = String::from_utf8_lossy(&bytes);
     match ended {
         Some(status) => (status.success(), text.into_owned()),
-        None => (false, format!("{command:?} did not end in {PATIENCE:?}:\n{text}")),
+        None => (false, format!("{command:?} did not end in {patience_s} s:\n{text}")),
     }
 }
 

@@ -23,6 +23,7 @@ mod on_dead;
 mod operate;
 mod policies;
 mod policies_by_time;
+mod recipes;
 mod reload;
 mod schedules;
 mod starting;

@@ -37,6 +37,7 @@ fn main() -> io::Result<()> {
         ("100 bytes, random keys of 36 bytes", "keyed"),
         ("160 bytes, random names of 24 bytes in them", "named"),
         ("100 bytes, 100,000 keys that take turns", "fair"),
+        ("100 bytes, 1,000 keys that take turns", "few-keys"),
     ];
     for (name, kind) in kinds {
         println!("{jobs} jobs of {name}");
@@ -109,14 +110,18 @@ fn life(jobs: u64, kind: &str) {
     ask(Tag::NONE, Ask::Client(ClientCommand::Open(ClientInfo::default())));
     let queue = Bytes::from_static(b"resize");
     let body = Bytes::from_static(&[7; 100]);
-    if kind == "fair" {
+    let keys = match kind {
+        "fair" => 100_000,
+        "few-keys" => 1_000,
+        _ => 0,
+    };
+    if keys > 0 {
         let fair = Policy { key: Some(KeySource::Prefix(b'|')), fair: true, ..Policy::default() };
         let settings = QueueSettings { policy: fair, ..QueueSettings::default() };
         let patterns = Patterns::from_iter([(queue.clone(), settings)]);
         ask(Tag::NONE, Ask::Queue(QueueCommand::SetPatterns(Box::new(patterns))));
     }
-    let customers: Vec<Bytes> =
-        (0..if kind == "fair" { 100_000 } else { 0 }).map(|key| format!("{key:05}|{:94}", "").into()).collect();
+    let customers: Vec<Bytes> = (0..keys).map(|key| format!("{key:05}|{:94}", "").into()).collect();
     let before = resident_bytes();
     let mut rng = Context::new(Timestamp(0), 9);
     timed("push", jobs, |number| {
@@ -126,7 +131,7 @@ fn life(jobs: u64, kind: &str) {
             job.body = format!("{{\"retry\":25,\"jid\":\"{name}\",{:117}}}", "").into();
             job.name = Some(name.into());
         }
-        if let Some(body) = usize::try_from(number % 100_000).ok().and_then(|key| customers.get(key)) {
+        if let Some(body) = usize::try_from(number % keys.max(1)).ok().and_then(|key| customers.get(key)) {
             job.body = body.clone();
         }
         if kind == "keyed" {

@@ -89,7 +89,8 @@ fn may_hold(state: &State, slot: Slot, held: &Held) -> bool {
     let in_grace = state.grace.lasts(state.now);
     match &job.state {
         JobState::Ready | JobState::Scheduled(_) | JobState::Retrying(_) if job.cycle().is_some() => in_grace,
-        JobState::Ready | JobState::Scheduled(_) | JobState::Retrying(_) => {
+        JobState::Parked if job.behind().is_none() => false,
+        JobState::Ready | JobState::Scheduled(_) | JobState::Retrying(_) | JobState::Parked => {
             let delivery = held.token.delivery();
             delivery > job.attempts || in_grace && delivery > 0 && delivery == job.attempts
         }
@@ -98,7 +99,7 @@ fn may_hold(state: &State, slot: Slot, held: &Held) -> bool {
             let is_bound = matches!(lease.holder, Holder::Connection(_));
             is_bound && lease.token == held.token || in_grace && lease.token < held.token
         }
-        JobState::Dead(_) | JobState::Parked | JobState::Done(_) => false,
+        JobState::Dead(_) | JobState::Done(_) => false,
     }
 }
 

@@ -4,14 +4,14 @@
 //! runs, one more job takes the key over and stands behind it. [`ahead_of`](super::place::ahead_of) keeps that one from
 //! starting, and the end of the first one lets it go. Not here: how a submit gets there (`push`).
 
-use super::place::{move_job, remember_put};
+use super::place::{behind, move_job, remember_move, remember_put};
 use super::policies::read_key;
 use super::requeue::suits_anew;
 use super::state::State;
 use crate::context::Context;
 use crate::ids::{JobId, Protocol, QueueId, Timestamp};
 use crate::jobs::{Coalesced, Expiry, Job, JobState, KeyUntil, Slot};
-use crate::queues::{Coalesce, Facts, Queue, READ_KEY};
+use crate::queues::{Coalesce, Facts, READ_KEY};
 use crate::request::{Clash, NewJob, Unique};
 
 /// How a job stands to further submits.
@@ -38,15 +38,16 @@ pub(super) fn identity(state: &State, queue: QueueId, new: &NewJob, rule: Coales
     let clash = if given.is_some_and(|it| it.clash == Clash::Attach) { Clash::Attach } else { Clash::Keep };
     let key = match rule.by_key {
         false => given.map(|unique| unique.key.to_vec()).filter(|key| !stands_for_body(new.protocol, key)),
-        true => {
-            let source = state.queues.at(queue).and_then(Queue::policy).and_then(|policy| policy.key.as_ref());
-            let unique = given.map(|unique| &*unique.key);
-            let facts = Facts { protocol: new.protocol, body: Some(&new.body), unique };
-            let key = source.map(|source| source.read(facts, state.reader.as_deref()));
-            key.filter(|key| !key.is_empty()).map(|key| [READ_KEY, &key].concat())
-        }
+        true => Some(key_of(state, queue, new)).filter(|key| !key.is_empty()).map(|key| [READ_KEY, &key].concat()),
     };
     key.filter(|key| !key.is_empty()).map(|key| Unique { key: key.into(), clash, until: KeyUntil::End })
+}
+
+/// The key that the policy of a queue reads in a new job; empty if it has none.
+pub(super) fn key_of(state: &State, queue: QueueId, new: &NewJob) -> Vec<u8> {
+    let unique = new.unique.as_ref().map(|unique| &*unique.key);
+    let facts = Facts { protocol: new.protocol, body: Some(&new.body), unique };
+    state.queues.key_of(queue, facts, state.reader.as_deref())
 }
 
 /// Whether a key is one that the client derives from the body.
@@ -69,6 +70,24 @@ pub(super) fn begin(state: &mut State, id: JobId, behind: Option<JobId>) {
     state.followers.extend(behind.map(|ahead| (ahead, id)));
 }
 
+/// A job is back, and another one may hold its key: the later one of both follows the earlier one.
+pub(super) fn come_back(state: &mut State, (id, other): (JobId, Option<JobId>), context: &mut Context) {
+    let (ahead, follower) = (id.min(other.unwrap_or(id)), id.max(other.unwrap_or(id)));
+    if ahead < follower
+        && let (Some(first), Some(last)) = (state.jobs.slot(ahead), state.jobs.slot(follower))
+        && state.jobs.at(last).is_some_and(|job| job.behind().is_none())
+    {
+        begin(state, follower, Some(ahead));
+        state.jobs.release_key(first, &mut state.timers);
+        state.jobs.claim_key(last, &mut state.timers);
+        remember_put(state, last, context);
+    }
+    for slot in behind(state, ahead, &JobState::Ready) {
+        move_job(state, slot, JobState::Parked);
+        remember_move(state, slot, context);
+    }
+}
+
 /// The moment since which submits have become this waiting job.
 pub(super) fn since(state: &State, slot: Slot) -> Timestamp {
     let job = state.jobs.at(slot);
@@ -89,7 +108,8 @@ pub(super) fn absorb(
     state.jobs.update(slot, |job| {
         let before = job.attempts;
         let extra = job.extra_mut();
-        let earlier = extra.coalesced.take().map_or_else(|| first(since), |it| *it);
+        let earlier =
+            extra.coalesced.take().map_or(Coalesced { since, submits: 1, attempts: 0, behind: None }, |it| *it);
         let has_run = before > earlier.attempts;
         extra.taken_back |= has_run;
         let attempts = before.saturating_add(has_run.into());
@@ -107,11 +127,6 @@ pub(super) fn absorb(
     remember_put(state, slot, context);
     suits_anew(state, slot, context);
     read_key(state, slot);
-}
-
-/// What a waiting job was before its second submit.
-const fn first(since: Timestamp) -> Coalesced {
-    Coalesced { since, submits: 1, attempts: 0, behind: None }
 }
 
 /// Where a waiting job goes whose time is now this. The pause after a failure stays.

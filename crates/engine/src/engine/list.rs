@@ -235,10 +235,8 @@ pub(super) fn mutate(
         show(state, queue, QueueChange::Cleared);
     }
     state.work.spend(CHANGE * slots.len() as u64);
-    let mut changed = 0;
-    for slot in slots {
-        changed += u32::from(mutate_one(state, slot, (action, changed), call.context));
-    }
+    let change = |changed, slot| changed + u32::from(mutate_one(state, slot, (action, changed), call.context));
+    let changed = slots.into_iter().fold(0, change);
     call.reply(Reply::Mutated { changed, next });
 }
 

@@ -48,7 +48,8 @@ pub(super) fn remove_job(state: &mut State, slot: Slot, context: &mut Context) {
     state.queues.remove_key(&job, &mut state.timers);
     let ahead = job.behind();
     ahead.map(|ahead| state.followers.remove(&(ahead, job.id)));
-    is_over(state, (job.id, ahead));
+    // A job that had ended gave its key back then.
+    is_over(state, (job.id, ahead.filter(|_| !job.is_over())));
     if job.durable {
         context.remember(Change::JobGone(job.id));
     }
@@ -76,19 +77,18 @@ pub(super) fn ahead_of(state: &State, job: &Job) -> Option<Slot> {
 
 /// A job is over, or gone. Jobs that have only waited for that are due, and the job for which it waited has its key again.
 fn is_over(state: &mut State, (id, ahead): (JobId, Option<JobId>)) {
-    if state.followers.is_empty() && ahead.is_none() {
-        return;
-    }
     if let Some(slot) = ahead.and_then(|ahead| state.jobs.slot(ahead)) {
-        state.jobs.reclaim_key(slot, state.now, &mut state.timers);
+        state.jobs.claim_key(slot, &mut state.timers);
     }
-    let behind = state.followers.range((id, JobId(0))..=(id, JobId(u64::MAX)));
-    let parked = behind
-        .filter_map(|(_, id)| state.jobs.slot(*id))
-        .filter(|slot| state.jobs.at(*slot).is_some_and(|job| job.state == JobState::Parked));
-    for slot in parked.collect::<Vec<_>>() {
-        move_job(state, slot, JobState::Scheduled(state.wall()));
-    }
+    let due = JobState::Scheduled(state.wall());
+    behind(state, id, &JobState::Parked).into_iter().for_each(|slot| move_job(state, slot, due.clone()));
+}
+
+/// The jobs behind another one that are in this state.
+pub(super) fn behind(state: &State, id: JobId, wanted: &JobState) -> Vec<Slot> {
+    let range = (id, JobId(0))..=(id, JobId(u64::MAX));
+    let slots = state.followers.range(range).filter_map(|(_, id)| state.jobs.slot(*id));
+    slots.filter(|slot| state.jobs.at(*slot).is_some_and(|job| job.state == *wanted)).collect()
 }
 
 /// Shows watchers a job's new state, or that the job is removed.

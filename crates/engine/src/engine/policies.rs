@@ -41,10 +41,7 @@ pub(super) fn read_keys(state: &mut State, (after, limit): (Cursor, u32), call: 
     if !call.context.missing.is_empty() {
         return;
     }
-    let mut changed = 0;
-    for slot in slots {
-        changed += u32::from(read_key(state, slot));
-    }
+    let changed: u32 = slots.into_iter().map(|slot| u32::from(read_key(state, slot))).sum();
     state.work.spend(CHANGE * u64::from(changed));
     call.reply(Reply::Mutated { changed, next });
 }

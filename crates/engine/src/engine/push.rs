@@ -6,7 +6,7 @@ use bytes::Bytes;
 
 use super::call::Call;
 use super::checks::{check_body, check_names};
-use super::coalesce::{Standing, absorb, begin, due_at, identity, since, standing, stands_for_body};
+use super::coalesce::{Standing, absorb, begin, come_back, due_at, identity, key_of, since, standing, stands_for_body};
 use super::ended::end_of;
 use super::ends::expire_job;
 use super::place::{count, insert_job, is_used, remember_put};
@@ -19,7 +19,7 @@ use crate::event::{Notice, Reply};
 use crate::ids::{ClientId, JobId, QueueId, Timestamp, Token};
 use crate::jobs::{Cycle, Expiry, Extra, Job, JobState, KeyUntil, Lease, Member, Payload, Role, Slot, Track, Unfit};
 use crate::outcome::Pushed;
-use crate::queues::{Coalesce, Facts, Queue};
+use crate::queues::{Coalesce, Queue};
 use crate::refusal::{Capacity, Refusal, Thing};
 use crate::request::{Clash, Listen, NewJob, Past, QueueKind, Unique};
 use crate::warning::WarningKind;
@@ -83,22 +83,20 @@ fn as_ruled<'a>(
     (client, queue): (ClientId, QueueId),
     new: &'a NewJob,
 ) -> (Cow<'a, NewJob>, Option<Coalesce>) {
-    let by_client = client != NOBODY && new.kind == QueueKind::Work;
-    let Some(rules) = state.queues.at(queue).and_then(Queue::rules).filter(|_| by_client) else {
-        return (Cow::Borrowed(new), None);
-    };
-    if let Some(rule) = rules.coalesce.filter(|_| new.batch.is_none() && new.past.is_none())
+    let rules =
+        state.queues.at(queue).filter(|_| client != NOBODY && new.kind == QueueKind::Work).and_then(Queue::rules);
+    if let Some(rule) = rules.and_then(|rules| rules.coalesce).filter(|_| new.batch.is_none() && new.past.is_none())
         && let Some(unique) = identity(state, queue, new, rule)
     {
         return (Cow::Owned(NewJob { unique: Some(unique), ..new.clone() }), Some(rule));
     }
-    match (rules.dedup_ms.filter(|_| new.durable), remembered_by(new)) {
-        (Some(dedup_ms), Some(unique)) => {
-            let result_keep_ms = new.result_keep_ms.max(dedup_ms);
-            (Cow::Owned(NewJob { unique: Some(unique), result_keep_ms, ..new.clone() }), None)
-        }
-        (None, _) | (_, None) => (Cow::Borrowed(new), None),
+    if let Some(dedup_ms) = rules.and_then(|rules| rules.dedup_ms).filter(|_| new.durable)
+        && let Some(unique) = remembered_by(new)
+    {
+        let result_keep_ms = new.result_keep_ms.max(dedup_ms);
+        return (Cow::Owned(NewJob { unique: Some(unique), result_keep_ms, ..new.clone() }), None);
     }
+    (Cow::Borrowed(new), None)
 }
 
 /// What makes a push the repetition of another.
@@ -142,12 +140,10 @@ fn coalesce_by(
     let soonest = if behind.is_some() { wall.after_ms(1) } else { wall };
     let not_before = Some(due_at(state, wall, new, rule).max(soonest));
     let pushed = insert_new(state, client, queue, &NewJob { not_before, ..new.clone() }, context);
-    match (&pushed, held) {
-        (Ok((job, ..)), _) => begin(state, *job, behind),
-        (Err(_), Some((slot, _))) => {
-            state.jobs.reclaim_key(slot, state.now, &mut state.timers);
-        }
-        (Err(_), None) => {}
+    if let Ok((job, ..)) = &pushed {
+        begin(state, *job, behind);
+    } else if let Some((slot, _)) = held {
+        state.jobs.reclaim_key(slot, state.now, &mut state.timers);
     }
     pushed
 }
@@ -316,11 +312,14 @@ pub(super) fn bring_back(
     check_new(state, new)?;
     check_listeners(state, client, 0)?;
     let queue = state.queues.find_or_make(&new.queue, new.kind, Some(new.protocol), state.limits.queues_max)?;
+    let (new, rule) = as_ruled(state, (client, queue), new);
+    let other = rule.and_then(|_| clash(state, queue, &new)).and_then(|(slot, _)| state.jobs.at(slot)).map(|it| it.id);
     let has_room = check_body(state, queue, &new.body).and_then(|()| check_room_for(state, new.body.len()));
     if has_room.is_ok() {
         state.queues.make_known(queue, Some(new.protocol), &mut context.changes);
-        let slot = place_new(state, (id, queue), new, None, context);
+        let slot = place_new(state, (id, queue), &new, None, context);
         state.jobs.listen(slot, client);
+        come_back(state, (id, other), context);
         // It was there when the earlier engine ended, so a worker took it in time, or it is late by the time between
         // both.
         if state.jobs.at(slot).is_some_and(|job| job.expiry().has_come(state.now, state.wall())) {
@@ -350,10 +349,7 @@ fn check_room(state: &State, queue: QueueId, new: &NewJob) -> Result<(), Refusal
 /// Checks that few enough jobs of its key wait.
 fn check_key(state: &State, queue: &Queue, new: &NewJob) -> Result<(), Refusal> {
     let Some(limit) = queue.policy().and_then(|policy| policy.key_waiting_max) else { return Ok(()) };
-    let unique = new.unique.as_ref().map(|unique| &*unique.key);
-    let facts = Facts { protocol: new.protocol, body: Some(&new.body), unique };
-    let key = state.queues.key_of(queue.image().id, facts, state.reader.as_deref());
-    let waiting = queue.waiting_of(&key);
+    let waiting = queue.waiting_of(&key_of(state, queue.image().id, new));
     if waiting < limit { Ok(()) } else { Err(Capacity::QueueJobs.exceeded(waiting, limit)) }
 }
 

@@ -55,17 +55,16 @@ fn move_one(state: &mut State, slot: Slot, (queue, at): (QueueId, Timestamp), co
     let fits = |job: &&Job| rules.body_bytes_max.is_none_or(|most| job.payload.body_len() <= most as usize);
     let is_dead = |job: &&Job| matches!(job.state, JobState::Dead(_)) && job.cycle().is_none();
     let Some(mut job) = state.jobs.at(slot).filter(is_dead).filter(fits).cloned() else { return false };
+    // Before its last job is gone, if that is this one.
+    state.queues.make_known(queue, Some(job.protocol), &mut context.changes);
     remove_job(state, slot, context);
     (job.queue, job.state, job.rank) = (queue, JobState::Retrying(at), state.meta.rank(false));
     (job.failures, job.unfit, job.retry) = (0, Unfit::NONE, rules.retry.unwrap_or(job.retry));
     let expires = expires_by(state, (at, job.expiry()), rules.ttl_ms);
-    if let Some(extra) = &mut job.extra {
+    if job.extra.is_some() || expires != job.expiry() {
+        let extra = job.extra_mut();
         (extra.losses, extra.coalesced, extra.expires) = (0, None, expires);
-    } else if expires != job.expiry() {
-        job.extra_mut().expires = expires;
     }
-    let protocol = job.protocol;
-    state.queues.make_known(queue, Some(protocol), &mut context.changes);
     let slot = insert_job(state, job);
     state.jobs.reclaim_key(slot, state.now, &mut state.timers);
     remember_put(state, slot, context);

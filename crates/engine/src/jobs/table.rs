@@ -297,7 +297,7 @@ impl Jobs {
     }
 
     /// Makes the job hold its key, if it wants it and no other job holds it. Returns whether the job holds it now.
-    fn claim_key(&mut self, slot: Slot, timers: &mut Timers) -> bool {
+    pub(crate) fn claim_key(&mut self, slot: Slot, timers: &mut Timers) -> bool {
         let Some(job) = self.slab.at(slot).filter(|job| job.wants_key()) else { return false };
         let claimed = self.keys.claim(&self.slab, slot);
         if claimed {

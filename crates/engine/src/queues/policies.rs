@@ -120,8 +120,8 @@ impl Queues {
 
     /// The key of a job in a queue; empty if it has none there.
     pub(crate) fn key_of(&self, queue: QueueId, facts: Facts<'_>, reader: Option<&dyn JobReader>) -> Vec<u8> {
-        let gate = self.at(queue).and_then(|queue| queue.gate.as_deref()).filter(|gate| gate.has_keys());
-        gate.and_then(|gate| gate.policy().key.as_ref()).map(|key| key.read(facts, reader)).unwrap_or_default()
+        let policy = self.at(queue).and_then(Queue::policy);
+        policy.and_then(|policy| policy.key.as_ref()).map(|key| key.read(facts, reader)).unwrap_or_default()
     }
 
     fn read(&self, job: &Job, reader: Option<&dyn JobReader>) -> Vec<u8> {

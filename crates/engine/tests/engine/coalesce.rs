@@ -2,9 +2,9 @@
 
 use bytes::Bytes;
 use windlass_engine::{
-    Backoff, Clash, Coalesce, Command, Event, Filter, JobCommand, JobId, KeySource, KeyUntil, LeaseCommand, Limits,
-    Listen, Mutation, OnExpiry, Policy, Proof, Protocol, Query, QueueCommand, QueueRules, QueueSettings, Reply, Token,
-    Unique, Why,
+    Backoff, Claim, Clash, Coalesce, Command, Context, Engine, Event, Filter, Held, JobCommand, JobId, KeySource,
+    KeyUntil, LeaseCommand, Limits, Listen, Mutation, OnExpiry, Policy, Proof, Protocol, Query, QueueCommand,
+    QueueRules, QueueSettings, Reply, Timestamp, Token, Unique, Why,
 };
 
 use crate::common::*;
@@ -218,6 +218,117 @@ fn the_running_job_has_its_key_again_when_the_one_behind_it_is_gone() {
     assert_eq!(taken(&mut broker), Some((4, b"four".to_vec())));
 }
 
+/// An engine with what the journal has.
+fn recover(broker: &mut Broker) {
+    let mut engine = Engine::new(Limits::default(), 1);
+    engine.recall_meta(broker.engine.meta().clone(), true);
+    broker.engine.queues().for_each(|queue| engine.recall_queue(queue.image().clone()));
+    for job in broker.engine.jobs().filter(|job| job.durable) {
+        let mut job = job.clone();
+        job.extra.iter_mut().for_each(|extra| extra.listeners.clear());
+        assert!(engine.recall_job(job));
+    }
+    engine.wake_up();
+    broker.engine = engine;
+    (1..=4).for_each(|client| broker.open(client));
+}
+
+/// Another daemon leads. Its grace ends at 9,000 ms.
+fn succeed(broker: &mut Broker) {
+    recover(broker);
+    broker.engine.succeed(&mut Context::new(Timestamp(broker.now), 1));
+    broker.engine.end_grace_at(Timestamp(9_000));
+}
+
+fn claim(claim: Claim) -> Command {
+    Command::Claim(Box::new(claim))
+}
+
+/// The client that has submitted a foreground job waits for it.
+fn pushed(job: u64, push: Push) -> Command {
+    claim(Claim::Pushed { job: JobId(job), new: Box::new(push.0) })
+}
+
+/// A worker has a job, by its first delivery.
+fn holds(job: u64) -> Command {
+    let (token, until, protocol) = (Token::of(0, 1), Timestamp::NEVER, Protocol::GEARMAN);
+    let held = Held { token, until, protocol, queue: name("q"), name: Bytes::new(), key: Bytes::new() };
+    claim(Claim::Holds { job: JobId(job), held })
+}
+
+/// A job runs, and another one is behind it.
+fn running(first: Push, second: Push) -> Broker {
+    let mut broker = coalescing(RULE);
+    broker.hear(1, first);
+    broker.at(1_100, []);
+    assert!(taken(&mut broker).is_some());
+    broker.says(2, second, ["2 new j2"]);
+    broker.at(2_000, []);
+    assert_eq!((broker.place(1), broker.place(2)), ("leased".into(), "shelved".into()));
+    broker
+}
+
+#[test]
+fn under_a_new_leader_a_job_waits_for_the_one_that_a_worker_still_has() {
+    let (first, second) = (|| foreground("u", "one"), || foreground("u", "two"));
+    let table: [(Push, &[(u64, Command)]); 3] = [
+        (submit("u", "two"), &[(1, pushed(1, first())), (4, holds(1))]),
+        (submit("u", "two"), &[(4, holds(1)), (1, pushed(1, first()))]),
+        (second(), &[(2, pushed(2, second())), (4, holds(1)), (1, pushed(1, first()))]),
+    ];
+    for (behind, claims) in table {
+        let mut broker = running(first(), behind);
+        succeed(&mut broker);
+        broker.at(2_000, []);
+        claims.iter().for_each(|(client, claim)| broker.says(*client, claim.clone(), []));
+        assert_eq!((broker.place(1), broker.place(2)), ("leased".into(), "shelved".into()), "{claims:?}");
+        broker.at(9_000, []);
+        assert_eq!(taken(&mut broker), None);
+        broker.says(3, submit("u", "three"), ["3 attached j2"]);
+        broker.hear(4, finish(1));
+        broker.at(9_100, []);
+        assert_eq!(taken(&mut broker), Some((2, b"three".to_vec())));
+    }
+}
+
+#[test]
+fn under_a_new_leader_a_foreground_job_follows_a_durable_one() {
+    let mut broker = running(submit("u", "one"), foreground("u", "two"));
+    succeed(&mut broker);
+    broker.says(2, pushed(2, foreground("u", "two")), []);
+    broker.says(4, holds(1), []);
+    assert_eq!((broker.place(1), broker.place(2)), ("leased".into(), "shelved".into()));
+    broker.at(9_100, []);
+    assert_eq!(taken(&mut broker), None);
+    broker.says(3, submit("u", "three"), ["3 attached j2"]);
+    broker.hear(4, finish(1));
+    broker.at(9_200, []);
+    assert_eq!(taken(&mut broker), Some((2, b"three".to_vec())));
+}
+
+#[test]
+fn a_job_that_a_client_brings_back_has_its_identity_again() {
+    let policy = Policy { key: Some(KeySource::Prefix(b'|')), ..Policy::default() };
+    let rows = [(name("q"), QueueSettings { policy, ..QueueSettings::default() })];
+    let patterns = || Command::Queue(QueueCommand::SetPatterns(Box::new(rows.clone().into_iter().collect())));
+    let by_key = || rule(Coalesce { by_key: true, ..RULE });
+    let job = |text: &'static str| foreground("", text);
+    let mut broker = Broker::new();
+    broker.hear(1, patterns());
+    broker.hear(1, by_key());
+    broker.says(1, job("acme|1"), ["1 new j1"]);
+    broker.at(1_100, []);
+    assert!(taken(&mut broker).is_some());
+    succeed(&mut broker);
+    broker.hear(1, patterns());
+    broker.hear(1, by_key());
+    broker.says(1, pushed(1, job("acme|1")), []);
+    broker.says(4, holds(1), []);
+    broker.says(2, job("acme|2"), ["2 new j1048578"]);
+    broker.at(9_000, []);
+    assert_eq!((broker.place(1), broker.place(1_048_578)), ("leased".into(), "shelved".into()));
+}
+
 #[test]
 fn a_restart_forgets_no_submit_and_frees_a_job_whose_predecessor_is_gone() {
     let mut broker = coalescing(RULE);
@@ -248,14 +359,7 @@ fn a_restart_forgets_no_submit_and_frees_a_job_whose_predecessor_is_gone() {
     broker.hear(1, submit("u", "two"));
     broker.at(1_200, []);
     assert_eq!(broker.place(2), "shelved");
-    let journalled: Vec<_> = broker.engine.jobs().filter(|job| job.durable).cloned().collect();
-    let mut engine = windlass_engine::Engine::new(Limits::default(), 1);
-    engine.recall_meta(broker.engine.meta().clone(), true);
-    broker.engine.queues().for_each(|queue| engine.recall_queue(queue.image().clone()));
-    journalled.into_iter().for_each(|job| assert!(engine.recall_job(job)));
-    engine.wake_up();
-    broker.engine = engine;
-    broker.open(4);
+    recover(&mut broker);
     broker.at(1_200, []);
     assert_eq!(taken(&mut broker), Some((2, b"two".to_vec())));
 }

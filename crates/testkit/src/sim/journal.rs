@@ -105,6 +105,14 @@ impl Journal {
             if job.lease().is_some_and(Lease::connection_bound) && kept.attempts + 1 == now.attempts {
                 now.attempts = kept.attempts;
             }
+            // Nor that the job is over for which one waited: it is due after a restart.
+            let ahead = now.extra.as_deref().and_then(|extra| engine.job(extra.coalesced.as_deref()?.behind?));
+            let waits = ahead.is_some_and(|job| !matches!(job.state, JobState::Dead(_) | JobState::Done(_)));
+            if kept.state == JobState::Parked && matches!(now.state, JobState::Scheduled(_)) && !waits {
+                now.state = JobState::Parked;
+                let track = kept.extra.as_deref().and_then(|extra| extra.track);
+                now.extra.iter_mut().for_each(|extra| extra.track = track);
+            }
             assert_eq!(rested(kept), rested(&now), "left: the journal, right: the engine");
             assert!(self.queues.contains_key(&job.queue), "{id:?} is in a queue that is not in the journal");
         }

@@ -53,6 +53,7 @@ pub(crate) enum Kind {
     Days,
     Barrier,
     Mutate,
+    Redrive,
     Flush,
     RegisterWorker,
     Beat,
@@ -62,7 +63,7 @@ pub(crate) enum Kind {
 
 impl Kind {
     /// All of them, with their weights in an average world.
-    pub(crate) const ALL: [(u64, Self); 55] = [
+    pub(crate) const ALL: [(u64, Self); 56] = [
         (60, Self::Open),
         (16, Self::Close),
         (2, Self::Label),
@@ -113,10 +114,11 @@ impl Kind {
         (3, Self::Days),
         (1, Self::Barrier),
         (10, Self::Mutate),
+        (8, Self::Redrive),
         (1, Self::Flush),
         (140, Self::RegisterWorker),
         (12, Self::Beat),
         (4, Self::Signal),
-        (5, Self::Crash),
+        (6, Self::Crash),
     ];
 }

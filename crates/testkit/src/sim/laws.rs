@@ -110,10 +110,15 @@ impl Laws {
                 _,
                 Command::Job(JobCommand::Replace { .. })
                 | Command::Queue(QueueCommand::SetRules { .. } | QueueCommand::SetPatterns(_))
-                | Command::Bulk(BulkCommand::Mutate { .. }),
+                | Command::Bulk(BulkCommand::Mutate { .. } | BulkCommand::Redrive { .. }),
             )) => {
                 self.wordless.clear();
             }
+            // So may a submit that became one of the jobs of submits in its queue.
+            Some((_, Command::Job(JobCommand::Push(_)))) => self.wordless.retain(|(id, _)| {
+                let extra = engine.job(*id).and_then(|job| job.extra.as_deref());
+                extra.is_none_or(|extra| extra.coalesced.is_none())
+            }),
             _ => {}
         }
         for (client, event) in said {

@@ -108,6 +108,33 @@ impl Life {
         }
     }
 
+    /// Moves all matching dead jobs to another queue, a page at a time.
+    pub(super) fn redrive(
+        &mut self,
+        client: ClientId,
+        filter: &Filter,
+        (to, delay_ms, per_second): (Bytes, u64, u32),
+        limit: u32,
+    ) {
+        let mut after = Cursor::default();
+        for _ in 0..200 {
+            self.come_to_rest();
+            let (rows, next) = self.page(client, filter, after, limit);
+            self.note(&format!("{client:?} {rows:?} move to {to:?}"));
+            let filter = Box::new(filter.clone());
+            let command =
+                Command::Bulk(BulkCommand::Redrive { filter, to: to.clone(), delay_ms, per_second, after, limit });
+            self.tally.note_command(&command);
+            let heard = self.hear(client, Tag(2), command.clone());
+            let said = self.oracle.redrive(client, &rows, (&to, delay_ms, per_second), next);
+            self.judge(Some((client, &command)), &heard, &said);
+            match next {
+                Some(next) => after = next,
+                None => return,
+            }
+        }
+    }
+
     /// Counts the jobs of a page that a change would change.
     pub(super) fn preview(
         &mut self,

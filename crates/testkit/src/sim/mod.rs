@@ -31,8 +31,8 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use windlass_engine::{
-    BulkCommand, ClientCommand, ClientId, Command, Context, Engine, Event, JobCommand, JobRef, Query, QueueCommand,
-    Tag, Timestamp,
+    BulkCommand, ClientCommand, ClientId, Command, Context, Engine, Event, Job, JobCommand, JobId, JobRef, Pushed,
+    Query, QueueCommand, Reply, Tag, Timestamp,
 };
 
 use crate::clock::Machine;
@@ -161,6 +161,9 @@ impl Life {
                 }
                 (_, (client, Command::Bulk(BulkCommand::Mutate { filter, action, limit, .. }))) => {
                     self.mutate(client, &filter, action, limit);
+                }
+                (_, (client, Command::Bulk(BulkCommand::Redrive { filter, to, delay_ms, per_second, limit, .. }))) => {
+                    self.redrive(client, &filter, (to, delay_ms, per_second), limit);
                 }
                 (_, (client, Command::Bulk(BulkCommand::Flush { protocol, limit, .. }))) => {
                     self.flush(client, protocol, limit)
@@ -300,13 +303,33 @@ impl Life {
         self.note(&format!("{client:?} {tag:?} {command:?}"));
         let now = self.context.now.max(self.oracle.now);
         let due = self.oracle.is_upset(self.context.clock) || self.oracle.next_deadline().is_some_and(|at| at <= now);
+        let away = self.bodies_away();
         let heard = self.hear(client, tag, command.clone());
         let said = self.oracle.apply(client, tag, &command);
+        self.note_submits(&away, &heard);
         self.judge(Some((client, &command)), &heard, &said);
         if matches!(command, Command::Job(JobCommand::Push(_))) && !due {
             Laws::watch_push(&heard);
         }
         self.tally.note_command(&command);
+    }
+
+    /// The jobs of submits whose bodies are out of memory.
+    fn bodies_away(&self) -> Vec<JobId> {
+        let is_submitted = |job: &&Job| job.extra.as_deref().is_some_and(|extra| extra.coalesced.is_some());
+        let jobs = self.engine.jobs().filter(|job| job.payload.stored().is_some()).filter(is_submitted);
+        jobs.map(|job| job.id).collect()
+    }
+
+    /// Counts submits that became such a job.
+    fn note_submits(&mut self, away: &[JobId], heard: &[(ClientId, Event)]) {
+        for (_, event) in heard {
+            if let Event::Reply(_, Reply::Pushed { job, how: Pushed::Attached | Pushed::Kept, .. }) = event
+                && away.contains(job)
+            {
+                self.oracle.see("Coalesce::BodyAway");
+            }
+        }
     }
 
     /// Sends a command to the engine alone.

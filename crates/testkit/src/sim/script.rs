@@ -62,7 +62,7 @@ impl Script<'_> {
                 Command::Schedule(self.schedule_command(kind))
             }
             Kind::BatchNew | Kind::BatchOpen | Kind::BatchCommit => Command::Batch(self.batch_command(kind)),
-            Kind::Flush | Kind::Mutate => Command::Bulk(self.bulk_command(kind)),
+            Kind::Flush | Kind::Mutate | Kind::Redrive => Command::Bulk(self.bulk_command(kind)),
             Kind::Days
             | Kind::ListClients
             | Kind::ListJobs
@@ -140,6 +140,12 @@ impl Script<'_> {
         if kind == Kind::Flush {
             let (protocol, limit) = (self.protocol(), self.number(5));
             return BulkCommand::Flush { protocol, after: Cursor::default(), limit };
+        }
+        if kind == Kind::Redrive {
+            let filter = Filter { state: Some(JobStateKind::Dead).filter(|_| self.rng.chance(90)), ..self.filter() };
+            let (delay_ms, per_second) = (self.rng.below(self.world.pace_ms), 1 + self.number(500));
+            let (to, after, limit) = (self.queue(), Cursor::default(), self.number(5));
+            return BulkCommand::Redrive { filter: filter.into(), to, delay_ms, per_second, after, limit };
         }
         let (filter, action) = (self.filter(), self.mutation());
         BulkCommand::Mutate { filter: filter.into(), action, after: Cursor::default(), limit: self.number(5) }

@@ -1,9 +1,10 @@
 //! Generates pushes and takes: jobs with every option, takes of every form.
 
+use bytes::Bytes;
 use windlass_engine::{
-    Backoff, Bridge, Clash, Codec, Cron, Expiry, From, JobCommand, JobId, KeyUntil, LeaseTerms, Listen, NewBatch,
-    NewJob, NewSchedule, OnExpiry, Patterns, Priority, QueueRules, QueueSettings, Recurrence, Retry, ScheduleRef,
-    Select, Subscription, Take, Timestamp, Unique, Wait, Zone,
+    Backoff, Bridge, Clash, Coalesce, Codec, Cron, Expiry, From, Job, JobCommand, JobId, KeySource, KeyUntil,
+    LeaseTerms, Listen, NewBatch, NewJob, NewSchedule, OnExpiry, Patterns, Policy, Priority, QueueKind, QueueRules,
+    QueueSettings, READ_KEY, Recurrence, Retry, ScheduleRef, Select, Subscription, Take, Timestamp, Unique, Wait, Zone,
 };
 
 use super::script::Script;
@@ -20,7 +21,7 @@ impl Script<'_> {
             false => Listen::No,
         };
         let joins = if self.oracle.live_batches().next().is_some() { 35 } else { 2 };
-        NewJob {
+        let job = NewJob {
             kind,
             priority: Priority::clamped(self.rng.one_of([0, 1, 5, 5, 5, 6, 9, 200])),
             durable,
@@ -43,6 +44,23 @@ impl Script<'_> {
             lease_ms: if self.rng.chance(20) { Some(self.rng.below(self.world.pace_ms)) } else { None },
             batch: if self.rng.chance(joins) { Some(self.batch()) } else { None },
             ..NewJob::new(protocol, queue, body)
+        };
+        if self.rng.chance(20) { self.submitted_again(job) } else { job }
+    }
+
+    /// One more submit of a job that submits have become, if there is such a job.
+    fn submitted_again(&mut self, new: NewJob) -> NewJob {
+        let jobs = self.oracle.jobs.iter().map(|memo| &memo.job);
+        let submitted = jobs.filter(|job| job.extra.as_deref().is_some_and(|extra| extra.coalesced.is_some()));
+        let submitted: Vec<&Job> = submitted.collect();
+        let running: Vec<&Job> = submitted.iter().copied().filter(|job| job.lease().is_some()).collect();
+        let some = if running.is_empty() || self.rng.chance(40) { &submitted } else { &running };
+        let Some(job) = self.rng.pick(some).copied() else { return new };
+        let (queue, key) = (self.oracle.queue(job.queue).name.clone(), job.key().unwrap_or_default());
+        let new = NewJob { protocol: job.protocol, queue, kind: QueueKind::Work, batch: None, ..new };
+        match key.strip_prefix(READ_KEY) {
+            Some(read) => NewJob { body: [read, b"b", &new.body].concat().into(), ..new },
+            None => NewJob { unique: Some(Unique { key: Bytes::copy_from_slice(key), ..self.unique() }), ..new },
         }
     }
 
@@ -190,9 +208,27 @@ impl Script<'_> {
             dead_ms: if self.rng.chance(20) { Some(self.rng.below(self.world.pace_ms * 50)) } else { None },
             dead_max: if self.rng.chance(20) { Some(self.number(3)) } else { None },
             dedup_ms: if self.rng.chance(30) { Some(self.rng.below(self.world.pace_ms * 50)) } else { None },
-            // `tests/testkit/coalesce.rs` has its laws.
-            coalesce: None,
+            coalesce: self.coalesce(),
         }
+    }
+
+    /// `tests/testkit/coalesce.rs` has its laws.
+    fn coalesce(&mut self) -> Option<Coalesce> {
+        let pace = self.world.pace_ms;
+        let rule = Coalesce {
+            by_key: self.rng.chance(30),
+            latest: self.rng.chance(70),
+            quiet_ms: if self.rng.chance(60) { self.rng.below(pace * 2) } else { 0 },
+            at_most_ms: if self.rng.chance(50) { Some(self.rng.below(pace * 6)) } else { None },
+            once_more: self.rng.chance(75),
+        };
+        Some(rule).filter(|_| self.rng.chance(50))
+    }
+
+    /// A policy that says where a job's key is, and limits nothing.
+    fn policy(&mut self) -> Policy {
+        let key = if self.rng.chance(60) { Some(KeySource::Prefix(b'b')) } else { None };
+        Policy { key, ..Policy::default() }
     }
 
     /// Rules of some queues by pattern, more or less exact; sometimes none, as by default.
@@ -201,8 +237,8 @@ impl Script<'_> {
             "" => script.queue(),
             pattern => bytes::Bytes::from_static(pattern.as_bytes()),
         };
-        let settings = |rules| QueueSettings { rules, ..QueueSettings::default() };
-        (0..self.rng.below(4)).map(|_| (pattern(self), settings(self.rules()))).collect()
+        let settings = |script: &mut Self| QueueSettings { rules: script.rules(), policy: script.policy() };
+        (0..self.rng.below(4)).map(|_| (pattern(self), settings(self))).collect()
     }
 
     pub(crate) fn terms(&mut self) -> LeaseTerms {

@@ -39,7 +39,7 @@ fn everything_happens(tally: &Tally) {
         ("Queue", "Create Remove Pause Limit Throttle SetRules SetPatterns Bridge"),
         ("Schedule", "Set Remove"),
         ("Batch", "New Open Commit"),
-        ("Bulk", "Mutate Flush"),
+        ("Bulk", "Mutate Redrive Flush"),
         ("Worker", "Register Beat SetState GivesBack"),
         (
             "Reply",
@@ -67,7 +67,8 @@ fn everything_happens(tally: &Tally) {
         ("Part", "Done"),
         ("Attempt", "Failed Lost TimedOut Released TakenBack Unconvertible"),
         ("Loss", "Pauses Dies"),
-        ("Redrive", "Later"),
+        ("Redrive", "Later Elsewhere"),
+        ("Coalesce", "Begins Absorbed AfterRun Joined Follows Parked Freed KeyBack BodyAway"),
         ("Repeated", "EndedBefore"),
         (
             "Change",
@@ -82,7 +83,7 @@ fn everything_happens(tally: &Tally) {
         for name in names.split_whitespace() {
             let count = tally.counts.get(&format!("{kind}::{name}")).copied().unwrap_or_default();
             // Few lives have a stop with a connection at work, or one of the other two.
-            let least = if matches!(kind, "Away" | "Redrive" | "Repeated") { 5 } else { 75 };
+            let least = if matches!(kind, "Away" | "Redrive" | "Repeated" | "Coalesce") { 5 } else { 75 };
             rare.extend((count < least).then(|| format!("{kind}::{name} happened {count} times")));
         }
     }

@@ -39,7 +39,7 @@ impl Oracle {
         Ok(None)
     }
 
-    fn jobs_where(&self, which: impl Fn(&JobMemo) -> bool) -> Vec<JobId> {
+    pub(super) fn jobs_where(&self, which: impl Fn(&JobMemo) -> bool) -> Vec<JobId> {
         self.jobs.iter().filter(|memo| which(memo)).map(id_of).collect()
     }
 

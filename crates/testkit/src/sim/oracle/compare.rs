@@ -31,7 +31,9 @@ fn comparable(mut event: Event) -> Event {
         Event::Reply(_, Reply::Schedules { rows, .. }) => rows.iter_mut().for_each(|row| row.last = None),
         Event::Reply(_, Reply::Looked { schedule: Some(schedule), .. }) => schedule.last = None,
         // Nor what the pages alone show of workers.
-        Event::Reply(_, Reply::Queues { rows, .. }) => rows.iter_mut().for_each(|row| row.waiting = None),
+        Event::Reply(_, Reply::Queues { rows, .. }) => {
+            rows.iter_mut().for_each(|row| (row.waiting, row.policy) = (None, None));
+        }
         Event::Reply(_, Reply::Workers { rows, .. }) => {
             rows.iter_mut().for_each(|row| (row.waiting, row.jobs) = (None, Vec::new()));
         }
@@ -139,6 +141,7 @@ impl Oracle {
         self.next_worker = 1;
         self.awake.clear();
         self.jobs.retain(|memo| memo.job.durable);
+        self.followers_survive(engine);
         for memo in &mut self.jobs {
             let Some(job) = engine.job(memo.job.id) else { panic!("{:?} was acknowledged and is lost", memo.job.id) };
             memo.job.unfit = Unfit::NONE;

@@ -441,7 +441,8 @@ impl Oracle {
     pub(super) fn expire(&mut self, id: JobId) {
         let memo = self.job_mut(id);
         memo.extra().expires = Expiry::Never;
-        if matches!(memo.job.state, JobState::Ready | JobState::Scheduled(_) | JobState::Retrying(_)) {
+        let follows = memo.ahead().is_some() && memo.job.state == JobState::Parked;
+        if follows || matches!(memo.job.state, JobState::Ready | JobState::Scheduled(_) | JobState::Retrying(_)) {
             self.count_total(id, |totals| totals.expired += 1);
             self.tell_end(id, &End::Expired);
             self.end_badly(id);

@@ -8,6 +8,7 @@ mod ask;
 mod batch;
 mod clients;
 mod clocks;
+mod coalesce;
 mod collect;
 mod compare;
 mod dead;
@@ -30,8 +31,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use bytes::Bytes;
 use windlass_engine::{
     Bridge, Capacity, ClientId, Clock, Command, Cursor, Engine, Event, Expiry, Job, JobId, JobState, Limits, NewJob,
-    Notice, Patterns, Protocol, Protocols, QueueId, QueueKind, QueueRules, Refusal, Reply, Schedule, Tag, Timestamp,
-    Totals,
+    Notice, Patterns, Protocol, Protocols, QueueId, QueueKind, QueueRules, QueueSettings, Refusal, Reply, Schedule,
+    Tag, Timestamp, Totals,
 };
 
 pub(crate) use batch::BatchMemo;
@@ -51,8 +52,8 @@ const MIDDLE: u64 = 1 << 62;
 pub(crate) struct Oracle {
     /// The queues that all protocols share.
     bridge: Bridge,
-    /// Rules of queues without rules of their own.
-    patterns: Patterns<QueueRules>,
+    /// Rules of queues without rules of their own, and policies.
+    patterns: Patterns<QueueSettings>,
     pub(crate) limits: Limits,
     pub(crate) now: Timestamp,
     /// The clocks at the last detected change of one of them.
@@ -227,6 +228,31 @@ impl Oracle {
     /// What has used a queue until now does not keep its name for this command.
     const fn begin_command(&mut self) {
         self.uses.1 = self.uses.0;
+    }
+
+    /// The events that must follow when these dead jobs, found by a listing that continues at `next`, move to this queue.
+    pub(crate) fn redrive(
+        &mut self,
+        client: ClientId,
+        page: &[JobId],
+        (to, delay_ms, per_second): (&Bytes, u64, u32),
+        next: Option<Cursor>,
+    ) -> Vec<(ClientId, Event)> {
+        self.begin_command();
+        let mut changed = 0;
+        match self.check_name(to).and_then(|()| self.find_or_make_queue(to, QueueKind::Work)) {
+            Err(why) => self.reply(client, Tag(2), Reply::Refused(why)),
+            Ok(queue) => {
+                for id in page {
+                    let at = self.now.after_ms(delay_ms + changed as u64 * 1_000 / u64::from(per_second));
+                    changed += usize::from(self.move_dead(*id, (queue, at)));
+                }
+                return self.end_page(client, changed, next);
+            }
+        }
+        self.settle();
+        self.forget_idle_queues();
+        std::mem::take(&mut self.said)
     }
 
     /// A page of a bulk change has changed this many.
@@ -420,15 +446,25 @@ impl Oracle {
         memo.lease_due = memo.job.lease().map_or(Timestamp::NEVER, |lease| lease.until);
         memo.lease_worker = None;
         memo.holds_key &= memo.wants_key();
-        let queue = memo.job.queue;
+        let (queue, ahead) = (memo.job.queue, memo.ahead());
+        let ends = matches!(memo.job.state, JobState::Dead(_) | JobState::Done(_));
         self.use_queue(queue);
         self.enter_slot(id);
+        if ends {
+            self.is_over(id, ahead);
+        }
     }
 
     fn remove(&mut self, id: JobId) {
         self.leave_slot(id);
         self.ran(id);
+        let memo = self.job_mut(id);
+        let (ahead, ended) = (memo.ahead(), matches!(memo.job.state, JobState::Dead(_) | JobState::Done(_)));
         self.jobs.retain(|memo| memo.job.id != id);
+        // A job that has ended let others go then.
+        if !ended {
+            self.is_over(id, ahead);
+        }
     }
 
     const fn rank(&mut self, front: bool) -> u64 {

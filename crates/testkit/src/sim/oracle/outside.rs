@@ -8,7 +8,7 @@ use bytes::Bytes;
 use windlass_engine::{
     AttemptEnd, ClientId, ClientRow, Cursor, End, Event, Filter, Job, JobId, JobRef, JobState, JobStateKind, JobView,
     Mutation, Priority, Protocol, ProtocolStats, Protocols, QueueKind, QueueRow, QueueRules, Refusal, Reply,
-    ScheduleRef, Stats, Subject, Thing, Unfit, WorkerRow,
+    ScheduleRef, Stats, Subject, Thing, WorkerRow,
 };
 
 use super::{Answer, Oracle, QueueMemo, Waiting, id_of};
@@ -19,12 +19,7 @@ impl Oracle {
         self.check_body(self.job(id).map(|memo| memo.job.queue), body)?;
         let job = &mut self.job_mut(id).job;
         job.payload = job.payload.with_body(body);
-        let suits = std::mem::replace(&mut job.unfit, Unfit::NONE) == Unfit::NONE;
-        if !suits && job.state == JobState::Ready {
-            let queue = job.queue;
-            self.put(id, JobState::Ready);
-            self.serve(queue);
-        }
+        self.suit_anew(id);
         Ok(Some(Reply::Done))
     }
 

@@ -21,14 +21,17 @@ impl Oracle {
         }
         self.membership(new)?;
         let queue = self.find_or_make_queue(&new.queue, new.kind)?;
-        let new = &self.remembered(client, queue, new);
+        let (new, rule) = match self.coalescing(client, queue, new) {
+            Some((new, rule)) => (new, Some(rule)),
+            None => (self.remembered(client, queue, new), None),
+        };
+        let new = &new;
         self.check_new_body(new)?;
         let clash = new.unique.as_ref().and_then(|u| Some((self.keyed(queue, new.protocol, &u.key)?, u.clash)));
-        let (id, how) = match clash {
-            Some((_, Clash::Refuse)) => return Err(Refusal::NotUnique),
-            Some((id, Clash::Keep)) => (id, Pushed::Kept),
-            Some((id, Clash::Attach)) => (self.attach(client, id, new)?, Pushed::Attached),
-            None => (self.bear(client, queue, new)?, Pushed::New),
+        let (id, how) = match (clash, rule) {
+            (held, Some(rule)) => self.submit((client, queue), new, held, rule)?,
+            (Some(held), None) => self.meet(client, held, new)?,
+            (None, None) => (self.bear(client, queue, new)?, Pushed::New),
         };
         if matches!(self.job(id).map(|memo| &memo.job.state), Some(JobState::Done(_))) && how != Pushed::New {
             self.see("Pushed::AgainWhenDone");
@@ -71,6 +74,20 @@ impl Oracle {
         }
     }
 
+    /// A push with the key of another job.
+    pub(super) fn meet(
+        &mut self,
+        client: ClientId,
+        (id, clash): (JobId, Clash),
+        new: &NewJob,
+    ) -> Result<(JobId, Pushed), Refusal> {
+        match clash {
+            Clash::Refuse => Err(Refusal::NotUnique),
+            Clash::Keep => Ok((id, Pushed::Kept)),
+            Clash::Attach => Ok((self.attach(client, id, new)?, Pushed::Attached)),
+        }
+    }
+
     fn attach(&mut self, client: ClientId, id: JobId, new: &NewJob) -> Result<JobId, Refusal> {
         let is_done = matches!(self.job_mut(id).job.state, JobState::Done(_));
         if new.listen.is_wanted() && !is_done {
@@ -99,7 +116,7 @@ impl Oracle {
         if others >= limit as usize { Err(Capacity::QueueJobs.exceeded(limit, limit)) } else { Ok(()) }
     }
 
-    fn bear(&mut self, client: ClientId, queue: QueueId, new: &NewJob) -> Result<JobId, Refusal> {
+    pub(super) fn bear(&mut self, client: ClientId, queue: QueueId, new: &NewJob) -> Result<JobId, Refusal> {
         if new.listen.is_wanted() {
             self.judge_listener(client, 0)?;
         } else if !new.durable {
@@ -202,17 +219,21 @@ impl Oracle {
     }
 
     /// When a new job expires: as its producer set it, or earlier if the rules of its queue are shorter.
-    fn expiry_of(&self, queue: QueueId, new: &NewJob) -> Expiry {
-        let Some(ttl_ms) = self.rules(queue).ttl_ms.filter(|_| new.kind == QueueKind::Work) else { return new.expires };
-        let skew_ms = self.wall().0.cast_signed() - self.now.0.cast_signed();
+    pub(super) fn expiry_of(&self, queue: QueueId, new: &NewJob) -> Expiry {
+        let ttl_ms = self.rules(queue).ttl_ms.filter(|_| new.kind == QueueKind::Work);
         let ready_at = new.not_before.filter(|at| *at > self.wall()).unwrap_or(self.wall());
-        let by = ready_at.shifted(-skew_ms).after_ms(ttl_ms);
-        let is_sooner = match new.expires {
+        self.sooner(new.expires, self.by_engine(ready_at), ttl_ms)
+    }
+
+    /// The first of both: when a job expires, and the end of a time to live that begins at this moment.
+    fn sooner(&self, expires: Expiry, from: Timestamp, ttl_ms: Option<u64>) -> Expiry {
+        let Some(by) = ttl_ms.map(|ms| from.after_ms(ms)) else { return expires };
+        let is_sooner = match expires {
             Expiry::Never => by == Timestamp::NEVER,
-            Expiry::At(at) => at.shifted(-skew_ms) <= by,
+            Expiry::At(at) => self.by_engine(at) <= by,
             Expiry::By(at) => at <= by,
         };
-        if is_sooner { new.expires } else { Expiry::By(by) }
+        if is_sooner { expires } else { Expiry::By(by) }
     }
 
     pub(super) fn next_serial(&mut self, queue: QueueId) -> u64 {
@@ -228,7 +249,11 @@ impl Oracle {
         }
         let now = self.wall();
         let was_over = matches!(self.job_mut(id).job.state, JobState::Dead(_) | JobState::Done(_));
-        self.put(id, JobState::Ready);
+        let waits = self.is_behind(id);
+        if waits {
+            self.see("Coalesce::Parked");
+        }
+        self.put(id, if waits { JobState::Parked } else { JobState::Ready });
         let job = &mut self.job_mut(id).job;
         job.ready_at = now;
         job.rank = rank.unwrap_or(job.rank);
@@ -254,7 +279,7 @@ impl Oracle {
     }
 
     /// A job that is live again reclaims its key if the key is free; otherwise it loses its key.
-    fn reclaim_key(&mut self, id: JobId) {
+    pub(super) fn reclaim_key(&mut self, id: JobId) {
         let memo = self.job_mut(id);
         let (wants, limit, job) = (memo.wants_key(), memo.key_limit(), memo.job.clone());
         if !wants {
@@ -267,5 +292,34 @@ impl Oracle {
         if !free {
             memo.job.payload = memo.job.payload.without_key();
         }
+    }
+
+    /// A dead job moves to this queue, where it is tried again at this time. Returns whether it could.
+    pub(super) fn move_dead(&mut self, id: JobId, (queue, at): (QueueId, Timestamp)) -> bool {
+        let Some((job, expires)) = self.job(id).map(|memo| (memo.job.clone(), memo.expires())) else { return false };
+        let fits = self.check_body(Some(queue), &job.payload.share_body()).is_ok();
+        if !matches!(job.state, JobState::Dead(_)) || job.cycle().is_some() || !fits {
+            return false;
+        }
+        let rules = self.rules(queue);
+        let expires = self.sooner(expires, at, rules.ttl_ms);
+        let rank = self.rank(false);
+        self.make_known(queue, Some(job.protocol));
+        self.use_queue(queue);
+        let key = job.key().map(<[u8]>::to_vec);
+        let free = key.as_ref().is_some_and(|key| self.keyed(queue, job.protocol, key).is_none());
+        let memo = self.job_mut(id);
+        (memo.job.queue, memo.job.state, memo.job.rank) = (queue, JobState::Retrying(at), rank);
+        (memo.job.failures, memo.job.unfit, memo.job.retry) = (0, Unfit::NONE, rules.retry.unwrap_or(job.retry));
+        if memo.job.extra.is_some() || expires != Expiry::Never {
+            let extra = memo.extra();
+            (extra.losses, extra.coalesced, extra.expires) = (0, None, expires);
+        }
+        memo.holds_key = free && memo.wants_key();
+        if memo.wants_key() && !free {
+            memo.job.payload = memo.job.payload.without_key();
+        }
+        self.see("Redrive::Elsewhere");
+        true
     }
 }

@@ -24,7 +24,7 @@ impl Oracle {
         let mut queues: Vec<_> = self.queues.iter().map(|queue| (queue.id, queue.number)).collect();
         queues.sort_unstable();
         let before: Vec<_> = queues.iter().map(|(_, queue)| (*queue, self.rules(*queue))).collect();
-        self.patterns = patterns.iter().map(|(pattern, settings)| (pattern.clone(), settings.rules)).collect();
+        self.patterns = patterns.clone();
         before.into_iter().for_each(|(queue, before)| self.obey(queue, before));
         Ok(Some(Reply::Done))
     }
@@ -43,20 +43,26 @@ impl Oracle {
         if queue.rules != QueueRules::default() {
             return queue.rules;
         }
+        self.settings_of(queue.number).map(|settings| settings.rules).unwrap_or_default()
+    }
+
+    /// What holds for a queue of this name, besides rules of its own.
+    pub(super) fn settings_of(&self, queue: QueueId) -> Option<&QueueSettings> {
+        let queue = self.queue(queue);
         let is_wild = |pattern: &Bytes| pattern.contains(&b'*') || pattern.contains(&b'?');
         let text = |pattern: &Bytes| pattern.iter().filter(|byte| **byte != b'*' && **byte != b'?').count();
-        let mut found: Option<(&Bytes, QueueRules)> = None;
-        for (pattern, rules) in self.patterns.iter().filter(|(pattern, _)| matches(pattern, &queue.name)) {
+        let mut found: Option<(&Bytes, &QueueSettings)> = None;
+        for (pattern, settings) in self.patterns.iter().filter(|(pattern, _)| matches(pattern, &queue.name)) {
             let is_better = |(best, _): (&Bytes, _)| match (is_wild(pattern), is_wild(best)) {
                 (false, true) => true,
                 (true, true) => (text(pattern), best) > (text(best), pattern),
                 (_, false) => false,
             };
             if found.is_none_or(is_better) {
-                found = Some((pattern, *rules));
+                found = Some((pattern, settings));
             }
         }
-        found.map(|(_, rules)| rules).unwrap_or_default()
+        found.map(|(_, settings)| settings)
     }
 
     /// The queue of this name. One that does not exist is made only for a setting that differs from the default.

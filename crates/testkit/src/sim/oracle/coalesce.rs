@@ -1,0 +1,197 @@
+//! Submits of one identity: one job while it waits, and one more while it runs.
+
+use windlass_engine::{
+    Clash, ClientId, Coalesce, Coalesced, Engine, JobId, JobState, KeySource, KeyUntil, NewJob, Payload, Protocol,
+    Pushed, QueueId, QueueKind, READ_KEY, Refusal, Timestamp, Unfit, Unique,
+};
+
+use super::{JobMemo, Oracle};
+
+impl Oracle {
+    /// The rule that makes a push one with others, and the push with its identity for a key.
+    pub(super) fn coalescing(&self, client: ClientId, queue: QueueId, new: &NewJob) -> Option<(NewJob, Coalesce)> {
+        let rule = self.rules(queue).coalesce?;
+        let is_submit = client != ClientId(u64::MAX) && new.kind == QueueKind::Work && new.batch.is_none();
+        let given = new.unique.as_ref();
+        let key = if rule.by_key {
+            let key = self.key_in(queue, new)?;
+            if key.is_empty() { key } else { [READ_KEY, &key].concat() }
+        } else {
+            let given = given?.key.to_vec();
+            given.into_iter().take_while(|_| !stands_for_body(new)).collect()
+        };
+        if !is_submit || key.is_empty() {
+            return None;
+        }
+        let attaches = given.is_some_and(|unique| unique.clash == Clash::Attach);
+        let clash = if attaches { Clash::Attach } else { Clash::Keep };
+        let unique = Some(Unique { key: key.into(), clash, until: KeyUntil::End });
+        Some((NewJob { unique, ..new.clone() }, rule))
+    }
+
+    /// What the policy of the queue reads in a new job. The script knows one place for it.
+    fn key_in(&self, queue: QueueId, new: &NewJob) -> Option<Vec<u8>> {
+        let Some(KeySource::Prefix(end)) = self.settings_of(queue)?.policy.key else { return None };
+        let at = new.body.iter().position(|byte| *byte == end)?;
+        Some(new.body[..at].to_vec())
+    }
+
+    /// A submit by this rule, of an identity that a job may hold.
+    pub(super) fn submit(
+        &mut self,
+        (client, queue): (ClientId, QueueId),
+        new: &NewJob,
+        held: Option<(JobId, Clash)>,
+        rule: Coalesce,
+    ) -> Result<(JobId, Pushed), Refusal> {
+        let Some((id, clash)) = held else { return self.begin_submits((client, queue), new, rule, None) };
+        let job = &self.job_mut(id).job;
+        let (runs, over, body) = (job.lease().is_some(), is_over(&job.state), job.payload.body().len());
+        if !runs && !over {
+            self.judge_bytes(new.body.len() as u64, body as u64)?;
+            let met = self.meet(client, (id, clash), new)?;
+            self.absorb(id, new, rule);
+            return Ok(met);
+        }
+        if runs && !rule.once_more {
+            self.see("Coalesce::Joined");
+            return self.meet(client, (id, clash), new);
+        }
+        self.job_mut(id).holds_key = false;
+        let begun = self.begin_submits((client, queue), new, rule, runs.then_some(id));
+        if begun.is_err() {
+            self.reclaim_key(id);
+        }
+        begun
+    }
+
+    /// The first submit of a job, which may have to wait for another job of its identity.
+    fn begin_submits(
+        &mut self,
+        (client, queue): (ClientId, QueueId),
+        new: &NewJob,
+        rule: Coalesce,
+        behind: Option<JobId>,
+    ) -> Result<(JobId, Pushed), Refusal> {
+        let since = self.wall();
+        let soonest = since.after_ms(u64::from(behind.is_some()));
+        let not_before = Some(self.submit_due(since, new, rule).max(soonest));
+        let id = self.bear(client, queue, &NewJob { not_before, ..new.clone() })?;
+        self.see(if behind.is_some() { "Coalesce::Follows" } else { "Coalesce::Begins" });
+        if let Some(memo) = self.jobs.iter_mut().find(|memo| memo.job.id == id) {
+            memo.extra().coalesced = Some(Box::new(Coalesced { since, submits: 1, attempts: 0, behind }));
+        }
+        Ok((id, Pushed::New))
+    }
+
+    /// When a job is due that is submitted now, and was first at `since`.
+    fn submit_due(&self, since: Timestamp, new: &NewJob, rule: Coalesce) -> Timestamp {
+        let quiet = self.wall().after_ms(rule.quiet_ms);
+        let due = rule.at_most_ms.map_or(quiet, |ms| quiet.min(since.after_ms(ms)));
+        new.not_before.map_or(due, |at| due.max(at))
+    }
+
+    /// A submit becomes a job that waits.
+    fn absorb(&mut self, id: JobId, new: &NewJob, rule: Coalesce) {
+        let wall = self.wall();
+        let JobMemo { job, .. } = self.job_mut(id);
+        let (queue, ran) = (job.queue, job.attempts);
+        let earlier = job.extra.as_deref().and_then(|extra| extra.coalesced.as_deref().copied());
+        let since = earlier.filter(|it| it.attempts == ran).map_or(wall, |it| it.since);
+        let due = self.submit_due(since, new, rule);
+        let expires = self.expiry_of(queue, &NewJob { not_before: Some(due), ..new.clone() });
+        let by_engine = self.by_engine(due);
+        // The worker that had the job before has another number than the next one.
+        let has_run = ran > earlier.map_or(0, |it| it.attempts);
+        let (submits, behind) = (earlier.map_or(1, |it| it.submits) + 1, earlier.and_then(|it| it.behind));
+        let memo = self.job_mut(id);
+        memo.job.attempts += u32::from(has_run);
+        let attempts = memo.job.attempts;
+        let extra = memo.extra();
+        extra.taken_back |= has_run;
+        extra.coalesced = Some(Box::new(Coalesced { since, submits, attempts, behind }));
+        extra.expires = expires;
+        if rule.latest {
+            extra.meta = new.meta.clone();
+            let name = new.name.as_deref().unwrap_or_default();
+            memo.job.payload = Payload::new(memo.job.key(), name, &new.body);
+        }
+        let to = match memo.job.state {
+            JobState::Retrying(pause) => Some(JobState::Retrying(pause.max(by_engine))),
+            JobState::Scheduled(_) => Some(JobState::Scheduled(due)),
+            _ => (due > wall).then_some(JobState::Scheduled(due)),
+        };
+        self.see(if has_run { "Coalesce::AfterRun" } else { "Coalesce::Absorbed" });
+        if let Some(to) = to {
+            self.put(id, to);
+        }
+        self.suit_anew(id);
+    }
+
+    /// A job may have another body: each protocol may try it again.
+    pub(super) fn suit_anew(&mut self, id: JobId) {
+        let job = &mut self.job_mut(id).job;
+        let suits = std::mem::replace(&mut job.unfit, Unfit::NONE) == Unfit::NONE;
+        if !suits && job.state == JobState::Ready {
+            let queue = job.queue;
+            self.put(id, JobState::Ready);
+            self.serve(queue);
+        }
+    }
+
+    // ---- one after the other ---------------------------------------------------------------------------------------
+
+    /// Whether another job must be over before this one starts.
+    pub(super) fn is_behind(&self, id: JobId) -> bool {
+        let ahead = self.job(id).and_then(|memo| self.job(memo.ahead()?));
+        ahead.is_some_and(|ahead| !is_over(&ahead.job.state))
+    }
+
+    /// A job is over, or gone: jobs that have waited for it are due, and the job for which it waited has its key again.
+    pub(super) fn is_over(&mut self, id: JobId, ahead: Option<JobId>) {
+        if let Some(memo) = ahead.and_then(|ahead| self.job(ahead)).filter(|memo| memo.wants_key()) {
+            let (ahead, job) = (memo.job.id, &memo.job);
+            if self.keyed(job.queue, job.protocol, job.key().unwrap_or_default()).is_none() {
+                self.see("Coalesce::KeyBack");
+                self.job_mut(ahead).holds_key = true;
+            }
+        }
+        let waits = |memo: &JobMemo| memo.ahead() == Some(id) && memo.job.state == JobState::Parked;
+        for follower in self.jobs_where(waits) {
+            self.see("Coalesce::Freed");
+            self.put(follower, JobState::Scheduled(self.wall()));
+        }
+    }
+
+    /// After a restart: those that waited for a job whose end, or whose whole life, is forgotten are due. So are those
+    /// whose release the journal does not have.
+    pub(super) fn followers_survive(&mut self, engine: &Engine) {
+        for id in self.jobs_where(|memo| memo.ahead().is_some()) {
+            let waits = matches!(self.job_mut(id).job.state, JobState::Parked | JobState::Scheduled(_));
+            let parked = self.job_mut(id).job.state == JobState::Parked;
+            let free = engine.job(id).filter(|job| job.state == JobState::Scheduled(Timestamp(0)));
+            if waits && !self.is_behind(id) && (parked || free.is_some()) {
+                self.job_mut(id).job.state = JobState::Scheduled(Timestamp(0));
+                let track = free.and_then(|job| job.extra.as_deref()?.track);
+                self.job_mut(id).extra().track = track;
+            }
+        }
+    }
+}
+
+impl JobMemo {
+    /// The job that must be over before this one starts.
+    pub(super) fn ahead(&self) -> Option<JobId> {
+        self.job.extra.as_deref()?.coalesced.as_deref()?.behind
+    }
+}
+
+const fn is_over(state: &JobState) -> bool {
+    matches!(state, JobState::Dead(_) | JobState::Done(_))
+}
+
+/// Whether the client derives the key from the body.
+fn stands_for_body(new: &NewJob) -> bool {
+    let key = new.unique.as_ref().map_or(&[][..], |unique| &unique.key);
+    new.protocol == Protocol::GEARMAN && key.first() == Some(&0)
+}
