@@ -94,7 +94,8 @@ macro_rules! page_type {
             pub(crate) $rows: Vec<$Row>,
             /// The cursor of the next page; null at the end. A page that is not the last may be short, or empty.
             pub(crate) next: Option<crate::cursor::CursorText>,
-            /// With `sort`: whether all rows were sorted. They are collected for 300 ms.
+            /// Only with `sort`: whether all rows were sorted. They are collected for 300 ms.
+            #[serde(skip_serializing_if = "Option::is_none")]
             pub(crate) sorted_all: Option<bool>,
         }
 
@@ -155,8 +156,8 @@ mod tests {
         ];
         // A row on each page of the engine, and two on each of the answer.
         let fetch = async |Cursor(at, _): Cursor, _| {
-            let rank = i32::try_from(at).unwrap();
-            let row = serde_json::json!({"name": names[at as usize], "number": -rank, "inner": {"ready": rank}});
+            let (index, rank) = (usize::try_from(at).unwrap(), i32::try_from(at).unwrap());
+            let row = serde_json::json!({"name": names[index], "number": -rank, "inner": {"ready": rank}});
             Ok((vec![row], (at < 3).then_some(Cursor(at + 1, 0))))
         };
         for (sort, expected) in table {

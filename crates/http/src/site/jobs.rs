@@ -63,8 +63,7 @@ pub(super) async fn list(mut shell: Shell, app: Shared) -> Rendered {
     shell.asked.retain(|name, _| known.contains(name));
     let asked: Uri = format!("/?{}", shell.with("page", "")).parse().map_err(Problem::bad_request)?;
     let TwoParams(conditions, which): TwoParams<Conditions, Which> = TwoParams::of(&asked)?;
-    let list = search(&app, &conditions, which).await?;
-    page(&JobsPage { shell, list })
+    page(&JobsPage { shell, list: search(&app, &conditions, which).await? })
 }
 
 /// A page of jobs, or an empty one if the first job is far away.
