@@ -105,7 +105,7 @@ fn dead_jobs_make_room_for_a_push() {
     broker.says(1, mortal(9_500), ["1 new j11"]);
     assert_eq!(dead(&mut broker), [0; 0]);
     let said = common::words(&broker.hear(1, mortal(500)));
-    assert!(said[0].starts_with("1 refused: daemon holds"), "{said:?}");
+    assert!(said[0].starts_with("1 refused: daemon is full: bytes of jobs "), "{said:?}");
 }
 
 #[test]

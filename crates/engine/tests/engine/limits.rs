@@ -91,7 +91,10 @@ fn bytes_of_jobs() {
     let job = |bytes: usize| push("q").with(|job| job.body = vec![7; bytes].into());
     assert_eq!(common::words(&broker.hear(1, job(100))), ["1 new j1"]);
     let said = common::words(&broker.hear(1, job(900)));
-    assert!(said[0].starts_with("1 refused: daemon holds") && said[0].ends_with("limit 1000"), "{said:?}");
+    assert!(
+        said[0].starts_with("1 refused: daemon is full: bytes of jobs ") && said[0].ends_with("limit 1000"),
+        "{said:?}"
+    );
     assert_eq!(common::words(&broker.hear(1, job(100))), ["1 new j2"]);
     broker.engine.check();
 }
