@@ -18,11 +18,15 @@ fn plays(scene: &str, address: &str) {
     assert!(succeeded, "{scene}: {said}");
 }
 
-/// A scene that speaks to Faktory's port, too.
+/// A scene that speaks to Faktory's port, too. The daemon has two schedules.
 #[track_caller]
 fn plays_with_faktory(scene: &str, others: &[&str]) {
     let dir = tempfile::tempdir().unwrap();
-    let daemon = common::daemon(dir.path()).start();
+    let cron = |time, name| {
+        format!("[[faktory.cron]]\nschedule = \"{time}\"\njob = {{ type = \"{name}\", queue = \"reports\" }}\n")
+    };
+    let crons = [cron("0 3 * * *", "Nightly"), cron("@every 1h", "Hourly")].concat();
+    let daemon = common::daemon(dir.path()).set(&crons).start();
     let faktory = daemon.address("faktory").port().to_string();
     let address = at(&daemon);
     let words = [&[scene, &address, &faktory], others].concat();
@@ -39,6 +43,18 @@ fn every_page_is_accessible_at_every_width() {
 #[test]
 fn keys_lead_everywhere_and_a_lost_daemon_is_shown() {
     plays_with_faktory("keys", &[]);
+}
+
+#[test]
+fn each_heading_sorts_its_list() {
+    plays_with_faktory("sorts", &[]);
+}
+
+#[test]
+fn each_setting_of_a_queue_and_of_its_keys_has_a_button() {
+    let dir = tempfile::tempdir().unwrap();
+    let daemon = common::daemon(dir.path()).start();
+    plays("settings", &at(&daemon));
 }
 
 fn at(daemon: &Daemon) -> String {

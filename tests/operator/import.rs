@@ -146,7 +146,7 @@ fn rows_that_cannot_be_taken_are_named_and_tried_again() {
     // The limits of a submit apply.
     let dir = tempfile::tempdir().unwrap();
     let said = printed(&import(dir.path(), &file, &["--set", "limits.jobs_max=4"]), 5);
-    assert!(said.contains("daemon holds 4 jobs, limit 4") && said.contains("14 rows: 4 imported"), "{said}");
+    assert!(said.contains("daemon is full: jobs 4, limit 4") && said.contains("14 rows: 4 imported"), "{said}");
     assert!(printed(&import(dir.path(), &file, &[]), 5).contains("14 rows: 7 imported"));
 }
 

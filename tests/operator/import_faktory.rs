@@ -223,7 +223,7 @@ fn invalid_jobs_are_named_and_tried_again() {
         "not a reservation\n",
         "not imported: key \"retrying\", which does not hold jobs of a Faktory\n",
         "not imported: key \"list\"",
-        "daemon holds 9 jobs, limit 9",
+        "daemon is full: jobs 9, limit 9",
         "13 jobs: 9 imported",
         "windlass: 4 jobs are left",
     ] {

@@ -96,7 +96,7 @@ fn a_torn_file_is_refused_whole() {
         (
             [&whole[..], b"more"].concat(),
             format!(
-                "windlass: {path}: 4 bytes follow its 4 entries: it is not a snapshot, or was written over another\n"
+                "windlass: {path}: it goes on behind entry 4 of 4: it is not a snapshot, or was written over another\n"
             ),
         ),
         (
@@ -124,7 +124,7 @@ fn entries_that_cannot_be_taken_are_named_and_tried_again() {
                     windlass: 1 entry is left; fix the reason and import again\n";
     assert_eq!(said, expected);
     let said = printed(&import(dir.path(), &file, &["--set", "limits.jobs_max=3"]), 5);
-    assert!(said.contains("entry 4 left: key \"four\": daemon holds 3 jobs, limit 3\n"), "{said}");
+    assert!(said.contains("entry 4 left: key \"four\": daemon is full: jobs 3, limit 3\n"), "{said}");
     assert!(printed(&import(dir.path(), &file, &[]), 0).starts_with("4 entries: 1 imported\n3 imported earlier from"));
 }
 

@@ -67,7 +67,7 @@ fn refused_jobs_are_counted_with_the_reason() {
     }
     wait_for(&daemon, 20, "a job was refused", "refused: JobsFull");
     let line = first(&daemon, "a job was refused");
-    assert_eq!((&line["queue"], &line["why"]), (&"resize".into(), &"daemon holds 1 jobs, limit 1".into()));
+    assert_eq!((&line["queue"], &line["why"]), (&"resize".into(), &"daemon is full: jobs 1, limit 1".into()));
 }
 
 #[test]

@@ -18,7 +18,7 @@ pub fn grouped(number: impl Display) -> String {
 /// How many there are of a thing: `1 job`, `1,234 jobs`, `2 batches`, `3 entries`.
 #[must_use]
 pub fn counted(count: u64, thing: &str) -> String {
-    let (stem, ending) = match thing.strip_suffix('y') {
+    let (stem, ending) = match thing.strip_suffix('y').filter(|stem| !stem.ends_with(['a', 'e', 'o', 'u'])) {
         _ if count == 1 => (thing, ""),
         Some(stem) => (stem, "ies"),
         None if thing.ends_with("ch") => (thing, "es"),
@@ -44,6 +44,7 @@ mod tests {
         }
         assert_eq!([1, 2].map(|count| counted(count, "batch")), ["1 batch", "2 batches"]);
         assert_eq!([1, 2].map(|count| counted(count, "entry")), ["1 entry", "2 entries"]);
+        assert_eq!([1, 2].map(|count| counted(count, "key")), ["1 key", "2 keys"]);
         assert_eq!(counted_all([(3, "job"), (1, "queue")]), "3 jobs, 1 queue");
     }
 }

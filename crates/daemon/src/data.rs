@@ -230,7 +230,7 @@ pub fn verify(config: &Config) -> Result<String, Failure> {
         false => "",
     };
     let place = match table_seq {
-        0 => format!("there are {last_seq} commits"),
+        0 => format!("the log has {}", counted_all([(last_seq, "commit")])),
         _ => format!("the table holds commits 1 to {table_seq}, the log goes on to {last_seq}"),
     };
     Ok(format!("ok: {things}; {place}{torn}{harmless}"))

@@ -151,17 +151,17 @@ impl fmt::Display for Excess {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self(what, held, limit) = self;
         match what {
-            Capacity::QueueJobs => write!(f, "queue holds {held} jobs, limit {limit}"),
-            Capacity::Jobs => write!(f, "daemon holds {held} jobs, limit {limit}"),
-            Capacity::JobBytes => write!(f, "daemon holds {held} bytes of jobs, limit {limit}"),
+            Capacity::QueueJobs => write!(f, "queue is full: jobs {held}, limit {limit}"),
+            Capacity::Jobs => write!(f, "daemon is full: jobs {held}, limit {limit}"),
+            Capacity::JobBytes => write!(f, "daemon is full: bytes of jobs {held}, limit {limit}"),
             Capacity::Queues if held < limit => {
-                write!(f, "daemon knows {held} queues, and keeps the rest of {limit} for other protocols")
+                write!(f, "limit of queues reached: {held}; {limit} with other protocols")
             }
-            Capacity::Queues => write!(f, "daemon knows {limit} queues, the limit"),
-            Capacity::Schedules => write!(f, "daemon keeps {limit} schedules, the limit"),
-            Capacity::Batches => write!(f, "daemon keeps {limit} batches, the limit"),
-            Capacity::BatchDepth => write!(f, "batch in {limit} batches already, the limit"),
-            Capacity::Subscriptions => write!(f, "client serves {limit} queues, the limit"),
+            Capacity::Queues => write!(f, "limit of queues reached: {limit}"),
+            Capacity::Schedules => write!(f, "limit of schedules reached: {limit}"),
+            Capacity::Batches => write!(f, "limit of batches reached: {limit}"),
+            Capacity::BatchDepth => write!(f, "limit of nested batches reached: {limit}"),
+            Capacity::Subscriptions => write!(f, "limit of queues of a client reached: {limit}"),
             Capacity::NameBytes => write!(f, "name of {held} bytes, limit {limit}"),
             Capacity::BodyBytes => write!(f, "body of {held} bytes, limit of the queue {limit}"),
         }

@@ -222,7 +222,7 @@ async function changeMany(button) {
   const how = change !== "retry" ? [] : [...document.querySelectorAll("[data-retry]")].filter((field) => field.value !== "");
   const given = how.map((field) => `&${field.dataset.retry}=${encodeURIComponent(field.value)}`).join("");
   const query = (matches ? all : new URLSearchParams({ ids: selected().join(",") }).toString()) + given;
-  const verb = button.textContent;
+  const verb = button.dataset.verb ?? button.textContent;
   let jobs;
   try {
     jobs = await many(change, query, true, (so_far) => say(`Counting: ${so_far}`));

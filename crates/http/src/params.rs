@@ -14,7 +14,7 @@ use crate::problem::Problem;
 
 /// Rows of a page, if the request has no limit.
 const ROWS: u32 = 100;
-const ROWS_MAX: u32 = 1_000;
+pub(crate) const ROWS_MAX: u32 = 1_000;
 
 /// The parameters behind `?`.
 #[derive(Debug)]

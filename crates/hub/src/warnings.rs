@@ -153,10 +153,10 @@ mod tests {
             (WarningKind::Unfit { is_dead: true }, 1, "it is in the dead-letter queue"),
             (unserved, 1, "FWP jobs wait in `mail`, which only Gearman workers serve: see bridge.queues"),
             (WarningKind::Expired, 38, "more_like_it=37"),
-            (WarningKind::Refused(full), 1, "a job was refused queue=\"mail\" why=queue holds 7 jobs, limit 7"),
+            (WarningKind::Refused(full), 1, "a job was refused queue=\"mail\" why=queue is full: jobs 7, limit 7"),
             (WarningKind::RunRefused(Refusal::NotUnique), 1, "schedule=\"first\" why=job not unique"),
             (WarningKind::Keyless, 1, "no key can be read in a job"),
-            (WarningKind::OnDeadRefused(full), 1, "dead=\"first\" why=queue holds 7 jobs, limit 7"),
+            (WarningKind::OnDeadRefused(full), 1, "dead=\"first\" why=queue is full: jobs 7, limit 7"),
         ];
         let names =
             ProtocolNames::new(vec![(Protocol::FAKTORY, "faktory", "FWP"), (Protocol::GEARMAN, "gearman", "Gearman")]);

@@ -84,7 +84,7 @@ pub(crate) enum Command {
         every: Period,
     },
     /// List queues with their jobs, age and workers.
-    Queues,
+    Queues(Sort),
     /// List jobs: the newest first, what runs next of the ready jobs of a queue, the last that died of dead ones.
     Jobs(Jobs),
     /// Show dead jobs by their error. `retry --state dead --error-group ERROR` retries a group.
@@ -152,7 +152,7 @@ pub(crate) enum Command {
     },
     /// List schedules: jobs that are pushed again and again.
     #[command(visible_alias = "cron")]
-    Schedules,
+    Schedules(Sort),
     /// Run, pause, resume or remove schedules.
     Schedule {
         /// What to do: run, pause, resume or remove.
@@ -166,14 +166,14 @@ pub(crate) enum Command {
         yes: bool,
     },
     /// List batches: jobs that belong together.
-    Batches,
+    Batches(Sort),
     /// Show one batch.
     Batch {
         /// Its name.
         batch: String,
     },
     /// List connections of all protocols.
-    Connections,
+    Connections(Sort),
     /// Close connections. Jobs that they have return to their queues.
     Disconnect {
         /// Their numbers.
@@ -184,13 +184,12 @@ pub(crate) enum Command {
         yes: bool,
     },
     /// List the workers that are known by name.
-    Workers,
+    Workers(Sort),
     /// Ask a worker, or all, to take no more jobs.
     Quiet(Worker),
     /// Ask a worker, or all, to finish their jobs and to end.
     Stop(Worker),
-    /// Hand out no more jobs, wait for those that connected workers have, and stop the daemon. A second drain stops it
-    /// now.
+    /// Hand out no more jobs, wait for those that connected workers have, and stop. A second drain stops at once.
     Drain {
         /// Do not wait until the daemon has stopped.
         #[arg(long)]
@@ -283,6 +282,14 @@ parameters! {
     error_group: String,
 }
 
+/// The order of rows.
+#[derive(Debug, Args)]
+pub(crate) struct Sort {
+    /// Sort by this column: the largest number, or the first text of the alphabet, comes first.
+    #[arg(long, value_name = "COLUMN")]
+    pub(super) sort: Option<String>,
+}
+
 /// How to list jobs.
 #[derive(Debug, Args)]
 pub(crate) struct Jobs {
@@ -291,6 +298,8 @@ pub(crate) struct Jobs {
     /// The order [default: what runs next, where that is known; else the newest first].
     #[arg(long, value_parser = ["newest", "oldest", "next"])]
     pub(super) order: Option<String>,
+    #[command(flatten)]
+    pub(super) by: Sort,
     /// The most jobs to list; 0 = all.
     #[arg(long, default_value_t = 100)]
     pub(super) limit: usize,

@@ -9,11 +9,14 @@ use windlass_daemon::progress::Counter;
 use crate::arguments::{Conditions, Jobs, LosingJobs, RetriedJobs, SomeJobs};
 use crate::client::{Client, failure, with_query};
 use crate::operator::Operator;
-use crate::show::{DEAD, JOBS, at, many};
+use crate::show::{DEAD, JOBS, at, many, sort};
 use crate::terminal::confirm;
 
 /// Jobs that one request changes, so that a long change can be followed and stopped.
 const STEP: u64 = 100_000;
+
+/// Jobs that are sorted at least.
+const SORTED_MAX: usize = 10_000;
 
 /// Numbers in one request.
 const IDS_MAX: usize = 500;
@@ -40,7 +43,10 @@ impl Jobs {
         let parameters = [self.conditions.parameters(), vec![("order", self.order.clone())]].concat();
         let path = with_query("/jobs", &parameters);
         let rows_max = if self.limit == 0 { usize::MAX } else { self.limit };
-        let rows = operator.client.rows(&path, rows_max).await?;
+        let looked_at = if self.by.sort.is_some() { rows_max.max(SORTED_MAX) } else { rows_max };
+        let mut rows = operator.client.rows(&path, looked_at).await?;
+        self.by.sort.iter().try_for_each(|column| sort(JOBS, &mut rows, column))?;
+        rows.truncate(rows_max);
         operator.rows(JOBS, &rows)
     }
 }

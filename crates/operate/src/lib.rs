@@ -60,8 +60,8 @@ impl Operator<'_> {
             #[cfg(feature = "top")]
             Command::Top { every } => top::run(self, *every, data_dir).await,
             Command::Status => self.object("/status", show::status).await,
-            Command::Queues => self.list(QUEUES, "/queues").await,
-            Command::Workers => self.list(WORKERS, "/workers").await,
+            Command::Queues(by) => self.list(QUEUES, "/queues", by).await,
+            Command::Workers(by) => self.list(WORKERS, "/workers", by).await,
             Command::Jobs(jobs) => jobs.run(self).await,
             Command::Dead(conditions) => conditions.dead(self).await,
             Command::Job { id, body: false } => {
@@ -90,14 +90,14 @@ impl Operator<'_> {
             Command::Limit { queue, jobs, off } => {
                 self.set(queue, "limit", *off, (&[("jobs", jobs.map(|it| it.to_string()))], Vec::new())).await
             }
-            Command::Schedules => self.list(SCHEDULES, "/schedules").await,
+            Command::Schedules(by) => self.list(SCHEDULES, "/schedules", by).await,
             Command::Schedule { action, ids, yes } => self.change_schedules(*action, ids, *yes).await,
-            Command::Batches => self.list(BATCHES, "/batches").await,
+            Command::Batches(by) => self.list(BATCHES, "/batches", by).await,
             Command::Batch { batch } => {
                 let batch = self.client.get(&format!("/batches/{}", encoded(batch))).await?;
                 self.rows(BATCHES, &[batch])
             }
-            Command::Connections => self.list(CONNECTIONS, "/connections").await,
+            Command::Connections(by) => self.list(CONNECTIONS, "/connections", by).await,
             Command::Disconnect { ids, yes } => self.disconnect(ids, *yes).await,
             Command::Quiet(worker) => worker.signal(self, "quiet").await,
             Command::Stop(worker) => worker.signal(self, "stop").await,

@@ -3,9 +3,9 @@
 use serde_json::Value;
 use windlass_daemon::Failure;
 
-use crate::arguments::Ask;
+use crate::arguments::{Ask, Sort};
 use crate::client::Client;
-use crate::show::{Column, table};
+use crate::show::{Column, sort, table};
 use crate::terminal::{print, width};
 
 /// A connection, and the options of the command.
@@ -33,8 +33,9 @@ impl Operator<'_> {
     }
 
     /// Asks for all rows of a listing and prints them.
-    pub(crate) async fn list(&mut self, columns: &[Column], path: &str) -> Result<(), Failure> {
-        let rows = self.client.rows(path, usize::MAX).await?;
+    pub(crate) async fn list(&mut self, columns: &[Column], path: &str, by: &Sort) -> Result<(), Failure> {
+        let mut rows = self.client.rows(path, usize::MAX).await?;
+        by.sort.iter().try_for_each(|column| sort(columns, &mut rows, column))?;
         self.rows(columns, &rows)
     }
 }

@@ -1,15 +1,20 @@
 //! Answers for people: tables, and one job. Scripts ask for `--json`.
 
+use std::cmp::Ordering;
+
 use comfy_table::{CellAlignment, Table, presets};
 use serde_json::Value;
 use windlass_config::{counted, grouped};
+use windlass_daemon::Failure;
 
-/// A column: its title, and the value in it. Numbers stand on the right.
-pub(super) struct Column(pub(super) &'static str, pub(super) fn(&Value) -> String);
+use crate::client;
+
+/// A column: its title, the value in it, and the value's place in the row (RFC 6901). Numbers stand on the right.
+pub(super) struct Column(pub(super) &'static str, pub(super) fn(&Value) -> String, pub(super) &'static str);
 
 /// Columns: the title, the form of the value, and its place in the row (RFC 6901).
 macro_rules! columns {
-    ($($title:literal $form:ident $place:literal),+) => { &[$(Column($title, |row| $form(at(row, $place)))),+] };
+    ($($title:literal $form:ident $place:literal),+) => { &[$(Column($title, |row| $form(at(row, $place)), $place)),+] };
 }
 
 pub(super) const QUEUES: &[Column] = columns![
@@ -112,7 +117,7 @@ fn list(value: &Value, path: &str, form: impl Fn(&Value) -> String) -> Vec<Strin
 /// A table with a title for each column, without lines. If it is wider than the terminal, its last columns are left out,
 /// and what is still too long ends in `…`: names come first and stay whole.
 pub(super) fn table(columns: &[Column], rows: &[Value], width_max: usize) -> String {
-    let width = |Column(title, value): &Column| {
+    let width = |Column(title, value, _): &Column| {
         let rows = rows.iter().map(|row| value(row).chars().count());
         rows.chain([title.chars().count()]).max().unwrap_or_default() + GAP
     };
@@ -126,6 +131,19 @@ pub(super) fn table(columns: &[Column], rows: &[Value], width_max: usize) -> Str
         None => line.to_owned(),
     };
     lines.iter().map(|line| cut(line) + "\n").collect()
+}
+
+/// Sorts rows by a column: the largest number, or the first text of the alphabet, comes first. Rows without a value are the last.
+pub(super) fn sort(columns: &[Column], rows: &mut [Value], title: &str) -> Result<(), Failure> {
+    let titles = || columns.iter().map(|it| it.0.to_lowercase()).collect::<Vec<_>>().join(", ");
+    let unknown = || client::failure(format!("there is no column {title}; there are {}", titles()));
+    let Column(.., place) = columns.iter().find(|it| it.0.eq_ignore_ascii_case(title)).ok_or_else(unknown)?;
+    let key = |row: &Value| {
+        let value = at(row, place);
+        (value.is_null(), -value.as_f64().unwrap_or_default(), text(value).to_lowercase())
+    };
+    rows.sort_by(|one, other| key(one).partial_cmp(&key(other)).unwrap_or(Ordering::Equal));
+    Ok(())
 }
 
 /// Characters of a column that are worth being shown.
@@ -147,12 +165,12 @@ pub(super) fn fitting(widths: impl IntoIterator<Item = usize>, width_max: usize)
 fn whole_table(columns: &[Column], rows: &[Value]) -> Vec<String> {
     let mut table = Table::new();
     table.load_style(presets::NOTHING);
-    table.set_header(columns.iter().map(|Column(title, _)| *title));
+    table.set_header(columns.iter().map(|Column(title, ..)| *title));
     for row in rows {
-        table.add_row(columns.iter().map(|Column(_, value)| printable(&value(row))));
+        table.add_row(columns.iter().map(|Column(_, value, _)| printable(&value(row))));
     }
     let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit() || byte == b',');
-    for (index, Column(_, value)) in columns.iter().enumerate() {
+    for (index, Column(_, value, _)) in columns.iter().enumerate() {
         if let Some(column) = table.column_mut(index) {
             column.set_padding((0, 2));
             if !rows.is_empty() && rows.iter().all(|row| is_number(&value(row))) {
@@ -263,11 +281,11 @@ pub(super) fn job(job: &Value) -> String {
         ("result", text(at(job, "/result"))),
         ("trace", text(at(job, "/traceparent"))),
     ];
-    let bytes = number(at(job, "/body_bytes"));
+    let bytes = many(at(job, "/body_bytes"), "byte");
     match (at(job, "/body"), at(job, "/body_base64")) {
         (Value::String(body), _) => lines.push(("body", body.clone())),
-        (_, Value::String(body)) => lines.push(("body", format!("{bytes} bytes, in base64: {body}"))),
-        _ => lines.push(("body", format!("{bytes} bytes"))),
+        (_, Value::String(body)) => lines.push(("body", format!("{bytes}, in base64: {body}"))),
+        _ => lines.push(("body", bytes)),
     }
     fields(&lines)
 }
@@ -374,7 +392,7 @@ pub(super) fn size(bytes: u64) -> String {
     const UNITS: [(&str, u64); 4] = [("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)];
     let unit = UNITS.into_iter().find(|(_, unit)| bytes >= *unit);
     unit.map_or_else(
-        || format!("{bytes} bytes"),
+        || counted(bytes, "byte"),
         |(name, unit)| {
             let tenths = u128::from(bytes) * 10 / u128::from(unit);
             format!("{}.{} {name}", tenths / 10, tenths % 10)

@@ -50,9 +50,7 @@ impl fmt::Display for Damage {
         match self.loss {
             None => Ok(()),
             Some(Loss { first, last }) if first == last => write!(f, " (commit {first} is missing)"),
-            Some(Loss { first, last }) => {
-                write!(f, " ({} commits are missing, {first} to {last})", last.saturating_sub(first).saturating_add(1))
-            }
+            Some(Loss { first, last }) => write!(f, " (commits {first} to {last} are missing)"),
         }
     }
 }

@@ -200,7 +200,7 @@ impl Salvage {
             image.serial = image.serial.max(job.cycle().map_or(0, |cycle| cycle.priority));
         }
         if !unnamed.is_empty() {
-            self.unreadable.push(format!("the names of {} queues: they are called {UNNAMED}NUMBER", unnamed.len()));
+            self.unreadable.push(format!("the names of queues ({}): they are called {UNNAMED}NUMBER", unnamed.len()));
         }
         self.queues.extend(unnamed);
     }

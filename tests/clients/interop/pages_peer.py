@@ -1,6 +1,8 @@
 """A person with a browser: Chromium, driven over its own protocol. `pages_peer.py SCENE ADDRESS`."""
 
+import html
 import json
+import re
 import socket
 import sys
 import urllib.parse
@@ -75,7 +77,13 @@ class Person:
         self.wait(f"a button {text}", click)
 
     def press(self, selector, index=0):
-        self.wait(selector, lambda: self.all(selector)[index].click() is None)
+        # As a person who scrolls: what is at the end of a page may be below the bar.
+        def press():
+            part = self.all(selector)[index]
+            self.browser.execute_script("arguments[0].scrollIntoView({block: 'center'})", part)
+            return part.click() is None
+
+        self.wait(selector, press)
 
     def confirm(self):
         self.wait("a question", lambda: self.one("dialog").is_displayed())
@@ -99,14 +107,14 @@ class Person:
         return [it["message"] for it in self.browser.get_log("browser") if "404" not in it["message"]]
 
 
-def push(address, queue, body):
-    path = f"{address}/api/v1/queues/{urllib.parse.quote(queue, safe='')}/jobs"
+def push(address, queue, body, terms=""):
+    path = f"{address}/api/v1/queues/{urllib.parse.quote(queue, safe='')}/jobs?{terms}"
     urllib.request.urlopen(urllib.request.Request(path, data=body.encode(), method="POST")).read()
 
 
 def take(address, queue, worker):
     path = f"{address}/api/v1/queues/{queue}/take?worker={worker}"
-    urllib.request.urlopen(urllib.request.Request(path, method="POST")).read()
+    return json.load(urllib.request.urlopen(urllib.request.Request(path, method="POST")))["lease"]
 
 
 def tour(person):
@@ -119,8 +127,9 @@ def tour(person):
         person.press(f"nav a[href='{path}']")
         person.wait(heading, lambda: person.text("h1").startswith(heading) and person.text("nav [aria-current]").startswith(heading))
 
-    person.go("/queues?sort=ready")
-    assert person.text("tbody th a") == "mails", person.text("table")
+    person.go("/queues")
+    person.click("Ready", "thead")
+    person.wait("the most ready jobs first", lambda: person.text("tbody th a") == "mails")
     person.press("[data-send='POST /queues/mails/pause']")
     person.wait("a paused queue", lambda: "mails paused" in person.text("table"))
     person.go("/queues/mails")
@@ -128,6 +137,7 @@ def tour(person):
     person.wait("a queue that is not paused", lambda: person.text("h1") == "mails")
 
     person.go("/jobs")
+    person.press("details.fold summary")
     person.one("[name=text]").send_keys("needle")
     Select(person.one("[name=state]")).select_by_visible_text("ready")
     person.click("Filter")
@@ -189,6 +199,129 @@ def tour(person):
     push(person.address, "mails", "while the page is open")
     person.wait("a page that stays current", lambda: jobs() == before + 1)
     assert person.complaints() == [], person.complaints()
+
+
+def settings(person):
+    """Each button of a queue's page, and of the keys of its policy."""
+    order = lambda customer: json.dumps({"customer": customer})
+    for customer in ["acme", "acme", "zeta"]:
+        push(person.address, "orders", order(customer))
+    push(person.address, "orders", "without a key")
+    person.go("/queues/orders")
+    person.press(".menu summary")
+    policy = person.one("[name=body]")
+    policy.send_keys('{"key": {"args": "/customer"}, "per_key": {"running": 1}}')
+    person.click("Set policy")
+
+    def row(name):
+        return next(it for it in person.all("tr[data-row]") if it.text.startswith(name))
+
+    def press(name, button):
+        person.wait(f"{button} of {name}", lambda: row(name).find_element(By.XPATH, f".//button[.='{button}']").click() is None)
+
+    person.wait("two of a key", lambda: "2" in row("acme").text)
+    assert "1 of a key at once" in person.text(), person.text()
+    person.go("/queues/orders")
+    press("acme", "Pause")
+    person.wait("a paused key", lambda: "paused" in row("acme").text)
+    person.press("h2 + .wide tr[data-row] td a")
+    person.wait("the jobs of the key", lambda: len(person.all("[data-id]")) == 2)
+    person.press("tbody th a")
+    person.wait("a reason", lambda: "the key acme is paused in orders" in person.text(".why"))
+    person.go("/queues/orders")
+    press("acme", "Resume")
+    person.wait("a key that goes on", lambda: "paused" not in row("acme").text)
+
+    # Only the dead jobs of one key are tried again.
+    push(person.address, "orders", order("fails"), "retries=-1&priority=9")
+    lease = take(person.address, "orders", "w1")
+    path = f"{person.address}/api/v1/leases/{lease}/fail"
+    urllib.request.urlopen(urllib.request.Request(path, data=b"broken", method="POST")).read()
+    push(person.address, "orders", order("fails"))
+    person.go("/queues/orders")
+    press("zeta", "Retry dead")
+    person.wait("a refusal", lambda: person.text("#message") == "Retry: no job is in a state that allows this.")
+    press("fails", "Retry dead")
+    assert person.confirm() == "Retry 1 job?"
+    person.wait("no dead job", lambda: person.text("#message") == "Retry: 1 job." and "2" in row("fails").text)
+
+    # Jobs without a key are a key of their own.
+    person.go("/queues/orders")
+    press("without a key", "Clear")
+    assert "lost" in person.confirm()
+    person.wait("their end", lambda: person.text("#message") == "1 job." and "without a key" not in person.text("h2 + .wide"))
+
+    person.press(".menu summary")
+    for fields, button, shown in [
+        ({"concurrency": "1", "per_worker": "1"}, "Set throttle", "Its throttle: 0 slots held of 1, 1 per worker."),
+        ({}, "Remove throttle", None),
+        ({"jobs": "1"}, "Set limit", "With 1 job it takes no more."),
+        ({}, "Remove limit", None),
+        ({}, "As configured", None),
+    ]:
+        for name, text in fields.items():
+            person.one(f".menu [name={name}]").send_keys(text)
+        person.click(button)
+        words = ["Its throttle", "it takes no more", "Keys with"][["throttle", "limit", "configured"].index(button.split()[-1])]
+        person.wait(button, lambda: (words in person.text()) == (shown is not None) and (shown or "") in person.text())
+    person.click("Clear")
+    assert person.confirm() == "Remove all ready jobs of orders? They are lost."
+    person.wait("no ready job", lambda: person.text("#message") == "5 jobs.")
+    assert person.complaints() == [], person.complaints()
+
+
+def sorts(person):
+    """Each heading of a list sorts it, and a second time the other way round."""
+    fill(person.address)
+    workers = []
+    for name in ["ann", "bob"]:
+        peer = socket.create_connection(("127.0.0.1", int(FAKTORY)))
+        peer.recv(100)
+        peer.sendall(b"HELLO " + json.dumps({"v": 2, "hostname": name, "wid": name, "pid": 1, "labels": []}).encode() + b"\r\n")
+        assert peer.recv(100) == b"+OK\r\n"
+        workers.append(peer)
+    first = lambda: person.text("tbody th a")
+    person.go("/workers")
+    for expected in ["ann", "bob"]:
+        person.click("Worker", "thead")
+        person.wait(expected, lambda: first() == expected)
+    push(person.address, "alpha", "1")
+    for number in range(3):
+        push(person.address, "beta", str(number))
+    lists = {
+        "/workers": ["Worker", "Works on", "Connections", "Host", "Memory", "Last beat"],
+        "/queues": ["Queue", "Ready", "In hand", "Dead", "In /s", "Out /s", "Oldest", "Workers"],
+        "/jobs": ["Job", "State", "Queue", "What", "Tries", "When", "Last error"],
+        "/jobs?state=dead": ["When"],
+        "/batches": ["Batch", "Progress", "When all have run", "When all have succeeded", "Created"],
+        "/schedules": ["Schedule", "Queue", "When", "Next run", "Last run", "Runs left"],
+        "/connections": ["Number", "Name", "Protocol", "Address", "Jobs", "State"],
+    }
+    for path, headings in lists.items():
+        person.go(path)
+        links = {}
+        person.wait(path, lambda: links.update({it.text: it.get_attribute("href") for it in person.all("thead a")}) is None)
+        assert list(links) == headings or path == "/jobs?state=dead" and headings[0] in links, (path, list(links))
+        for heading in headings:
+            ways, address = set(), links[heading]
+            for _ in range(2):
+                page = urllib.request.urlopen(address).read().decode()
+                way, again = re.search(r'aria-sort="(\w+)"><a href="([^"]+)">' + re.escape(heading), page).groups()
+                ways.add(way)
+                address = person.address + path.split("?")[0] + html.unescape(again)
+            assert ways == {"ascending", "descending"}, (path, heading, ways)
+    person.go("/queues")
+    person.wait("by name at first", lambda: first() == "alpha")
+    person.click("Ready", "thead")
+    person.wait("the longest queue", lambda: first() == "beta")
+    person.go("/jobs?queue=mails")
+    person.click("Last error", "thead")
+    error = lambda: person.text("tbody .error")
+    person.wait("an error of the alphabet's beginning", lambda: "after 3000 ms" in error())
+    person.click("Last error", "thead")
+    person.wait("the other way round", lambda: "after 3002 ms" in error())
+    # Jobs without an error are the last either way.
+    person.wait("a job without an error", lambda: "Timeout" not in person.all("tbody tr")[-1].text)
 
 
 def looks(person, axe):
@@ -344,7 +477,7 @@ def reader(person):
     for path in ["/queues", "/queues/few", "/jobs", "/jobs/1", "/workers", "/schedules", "/batches", "/throttles", "/connections"]:
         person.go(path)
         person.wait("the page", lambda: person.text("h1") != "")
-        assert [it.text for it in person.all("main button")] in ([], ["Filter"]), path
+        assert [it.get_attribute("textContent") for it in person.all("main button")] in ([], ["Filter"]), path
     person.go("/jobs")
     live = person.browser.execute_async_script(
         "fetch(location.origin + '/api/v1/queues/few/pause', {method: 'POST'}).then((it) => arguments[0](it.status), (it) => arguments[0](String(it)))"
@@ -366,6 +499,6 @@ if __name__ == "__main__":
     FAKTORY = others.pop(0) if others else ""
     person = Person(address)
     try:
-        {"tour": tour, "bulk": bulk, "reader": reader, "looks": looks, "keys": keys}[scene](person, *others)
+        {"tour": tour, "bulk": bulk, "reader": reader, "looks": looks, "keys": keys, "settings": settings, "sorts": sorts}[scene](person, *others)
     finally:
         person.browser.quit()

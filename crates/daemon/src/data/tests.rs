@@ -108,7 +108,7 @@ fn a_new_store_is_whole_and_its_commits_are_in_the_log() {
     let config = config(dir.path());
     drop(open(&config).unwrap());
     let said = verify(&config).unwrap();
-    assert_eq!(said, "ok: 0 jobs, 0 queues, 0 schedules, 0 batches; there are 0 commits");
+    assert_eq!(said, "ok: 0 jobs, 0 queues, 0 schedules, 0 batches; the log has 0 commits");
 }
 
 #[test]

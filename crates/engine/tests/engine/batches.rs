@@ -351,7 +351,7 @@ fn callbacks_name_their_batch_and_are_exempt_from_limits() {
     broker.says(1, make(both("b")), ["1 done"]);
     broker.says(1, push("work"), ["1 new j2"]);
     broker.says(1, commit("b"), ["1 done"]);
-    broker.says(1, push("work"), ["1 refused: daemon holds 2 jobs, limit 1"]);
+    broker.says(1, push("work"), ["1 refused: daemon is full: jobs 2, limit 1"]);
     let job = broker.engine.job(windlass_engine::JobId(3)).and_then(|job| job.extra.as_deref()?.member).unwrap();
     assert_eq!(broker.engine.batch(job.batch).map(|batch| batch.name.clone()), Some(name("b")));
     assert_eq!(job.role, windlass_engine::Role::Complete);
@@ -387,7 +387,7 @@ fn invalid_batches_and_jobs_that_cannot_join_are_refused() {
     broker.says(1, make(batch("a")), ["1 done"]);
     broker.says(1, make(NewBatch { parent: Some(name("a")), ..batch("b") }), ["1 done"]);
     let third = NewBatch { parent: Some(name("b")), ..batch("c") };
-    broker.says(1, make(third), ["1 refused: batch in 1 batches already, the limit"]);
+    broker.says(1, make(third), ["1 refused: limit of nested batches reached: 1"]);
     let other = NewBatch { parent: Some(name("b")), protocol: Protocol::GEARMAN, ..batch("c") };
     broker.says(1, make(other), ["1 refused: batch unknown"]);
     broker.says(1, push("work").batch("b").foreground(), ["1 refused: out of place"]);
@@ -399,10 +399,10 @@ fn a_new_batch_evicts_the_one_longest_at_rest() {
     let mut broker = Broker::limited(|limits| limits.batches_max = 2);
     broker.says(1, make(batch("a")), ["1 done"]);
     broker.says(1, make(batch("b")), ["1 done"]);
-    broker.says(1, make(batch("c")), ["1 refused: daemon keeps 2 batches, the limit"]);
+    broker.says(1, make(batch("c")), ["1 refused: limit of batches reached: 2"]);
     broker.says(1, push("work").batch("a"), ["1 new j3"]);
     broker.says(1, commit("a"), ["1 done"]);
-    broker.says(1, make(batch("c")), ["1 refused: daemon keeps 2 batches, the limit"]);
+    broker.says(1, make(batch("c")), ["1 refused: limit of batches reached: 2"]);
     broker.says(1, commit("b"), ["1 done"]);
     broker.says(1, make(batch("c")), ["1 done"]);
     assert_eq!(state(&mut broker, "b"), "batch unknown");
@@ -417,7 +417,7 @@ fn batches_beyond_a_lower_limit_make_room_one_by_one() {
         broker.says(1, commit(text), ["1 done"]);
     }
     broker.engine.set_limits(Limits { batches_max: 2, ..broker.engine.limits().clone() });
-    broker.says(1, make(batch("d")), ["1 refused: daemon keeps 2 batches, the limit"]);
+    broker.says(1, make(batch("d")), ["1 refused: limit of batches reached: 2"]);
     broker.says(1, make(batch("d")), ["1 done"]);
     assert_eq!(["a", "b"].map(|text| state(&mut broker, text)), ["batch unknown"; 2]);
 }

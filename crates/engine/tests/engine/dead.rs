@@ -97,7 +97,7 @@ fn dead_jobs_make_room_for_a_push() {
     }
     assert_eq!(dead(&mut broker), [0; 0]);
     // Live jobs are not dropped.
-    broker.says(1, push("q"), ["1 refused: daemon holds 4 jobs, limit 4"]);
+    broker.says(1, push("q"), ["1 refused: daemon is full: jobs 4, limit 4"]);
     assert_eq!(broker.engine.dead_dropped(), DeadDropped { full: 0, made_way: 4 });
 
     let mut broker = Broker::limited(|limits| limits.jobs_bytes_max = 10_000);
@@ -105,7 +105,7 @@ fn dead_jobs_make_room_for_a_push() {
     broker.says(1, mortal(9_500), ["1 new j11"]);
     assert_eq!(dead(&mut broker), [0; 0]);
     let said = common::words(&broker.hear(1, mortal(500)));
-    assert!(said[0].starts_with("1 refused: daemon holds"), "{said:?}");
+    assert!(said[0].starts_with("1 refused: daemon is full: bytes of jobs "), "{said:?}");
 }
 
 #[test]
@@ -137,7 +137,7 @@ fn dead_jobs_make_no_room_for_a_refused_push() {
     assert!(said[0].starts_with("1 refused"), "{said:?}");
     broker.hear(1, common::limit("full", 0));
     let said = common::words(&broker.hear(1, push("full").with(|job| job.body = vec![7; 4_000].into())));
-    assert_eq!(said, ["1 refused: queue holds 0 jobs, limit 0"]);
+    assert_eq!(said, ["1 refused: queue is full: jobs 0, limit 0"]);
     assert_eq!(dead(&mut broker), [1, 2, 3]);
 }
 

@@ -241,13 +241,13 @@ fn a_limit_counts_the_jobs_of_the_clients_protocol() {
     broker.says(1, faktory("q"), ["1 new j1"]);
     broker.says(1, faktory("q"), ["1 new j2"]);
     broker.says(1, gearman("q"), ["1 new j3"]);
-    broker.says(1, gearman("q"), ["1 refused: queue holds 1 jobs, limit 1"]);
+    broker.says(1, gearman("q"), ["1 refused: queue is full: jobs 1, limit 1"]);
     let limits = |broker: &mut Broker| [11, 21, 1].map(|client| rows(broker, client)[0].4);
     assert_eq!(limits(&mut broker), [Some(1), None, Some(1)]);
     // The limit of a client without a protocol is for all.
     broker.says(1, limit("q", 3), ["1 done"]);
     assert_eq!(limits(&mut broker), [Some(3), Some(3), Some(3)]);
-    broker.says(1, faktory("q"), ["1 refused: queue holds 3 jobs, limit 3"]);
+    broker.says(1, faktory("q"), ["1 refused: queue is full: jobs 3, limit 3"]);
     broker.says(1, remove_queue("q", false), ["1 done"]);
     assert_eq!(broker.engine.job_count(), 0);
 }

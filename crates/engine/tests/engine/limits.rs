@@ -12,14 +12,14 @@ use crate::common::{Broker, limit, pause, push, serve, take};
 fn pushes_beyond_a_limit_are_refused() {
     type Case = (&'static str, fn(&mut Limits), fn() -> Command, &'static str);
     let table: [Case; 8] = [
-        ("jobs", |l| l.jobs_max = 1, || push("q").into(), "1 refused: daemon holds 1 jobs, limit 1"),
-        ("queues", |l| l.queues_max = 1, || push("r").into(), "1 refused: daemon knows 1 queues, the limit"),
-        ("queues served", |l| l.abilities_max = 0, || serve("q"), "1 refused: client serves 0 queues, the limit"),
+        ("jobs", |l| l.jobs_max = 1, || push("q").into(), "1 refused: daemon is full: jobs 1, limit 1"),
+        ("queues", |l| l.queues_max = 1, || push("r").into(), "1 refused: limit of queues reached: 1"),
+        ("queues served", |l| l.abilities_max = 0, || serve("q"), "1 refused: limit of queues of a client reached: 0"),
         (
             "queues listed",
             |l| l.abilities_max = 1,
             || take(["q", "r"]).into(),
-            "1 refused: client serves 1 queues, the limit",
+            "1 refused: limit of queues of a client reached: 1",
         ),
         ("a queue's name", |l| l.name_bytes_max = 1, || push("qq").into(), "1 refused: name of 2 bytes, limit 1"),
         (
@@ -71,14 +71,14 @@ fn unused_queues_make_room_for_new_names() {
     broker.says(1, push("a"), ["1 new j5"]);
     assert_eq!(names(&broker), ["a", "limited", "paused", "used again"]);
     // A queue that a command itself uses does not give way to another of its names.
-    broker.says(2, take(["used again", "b"]), ["2 refused: daemon knows 4 queues, the limit"]);
+    broker.says(2, take(["used again", "b"]), ["2 refused: limit of queues reached: 4"]);
     broker.says(1, push("b"), ["1 new j6"]);
     assert_eq!(names(&broker), ["a", "b", "limited", "paused"]);
-    broker.says(1, push("c"), ["1 refused: daemon knows 4 queues, the limit"]);
+    broker.says(1, push("c"), ["1 refused: limit of queues reached: 4"]);
     broker.hear(2, serve("a"));
     broker.says(2, take(["a"]), ["2 took j5.1"]);
     broker.hear(2, common::finish(5));
-    broker.says(1, push("c"), ["1 refused: daemon knows 4 queues, the limit"]);
+    broker.says(1, push("c"), ["1 refused: limit of queues reached: 4"]);
     broker.hear(2, common::unserve("a", false));
     broker.says(1, push("c"), ["1 new j7"]);
     assert_eq!(broker.engine.queues_forgotten(), 3);
@@ -91,7 +91,10 @@ fn bytes_of_jobs() {
     let job = |bytes: usize| push("q").with(|job| job.body = vec![7; bytes].into());
     assert_eq!(common::words(&broker.hear(1, job(100))), ["1 new j1"]);
     let said = common::words(&broker.hear(1, job(900)));
-    assert!(said[0].starts_with("1 refused: daemon holds") && said[0].ends_with("limit 1000"), "{said:?}");
+    assert!(
+        said[0].starts_with("1 refused: daemon is full: bytes of jobs ") && said[0].ends_with("limit 1000"),
+        "{said:?}"
+    );
     assert_eq!(common::words(&broker.hear(1, job(100))), ["1 new j2"]);
     broker.engine.check();
 }
@@ -101,11 +104,11 @@ fn listeners() {
     let mut broker = Broker::limited(|limits| limits.listeners_max = 1);
     let job = || push("q").unique("k", Clash::Attach).listen();
     broker.says(1, job(), ["1 new j1"]);
-    broker.says(2, job(), ["2 refused: queue holds 1 jobs, limit 1"]);
+    broker.says(2, job(), ["2 refused: queue is full: jobs 1, limit 1"]);
     broker.says(2, push("q").unique("k", Clash::Attach), ["2 attached j1"]);
 
     let mut broker = Broker::limited(|limits| limits.listeners_max = 0);
-    broker.says(1, job(), ["1 refused: queue holds 0 jobs, limit 0"]);
+    broker.says(1, job(), ["1 refused: queue is full: jobs 0, limit 0"]);
     assert_eq!((broker.engine.job_count(), broker.engine.queues().count()), (0, 0));
 }
 
@@ -123,11 +126,11 @@ fn a_queue_may_be_full_at_one_priority_and_not_at_another() {
     jobs_max[Priority::NORMAL.lane()] = Some(2);
     jobs_max[Priority::MIN.lane()] = Some(0);
     broker.says(1, Command::Queue(QueueCommand::Limit { queue: "q".into(), jobs_max }), ["1 done"]);
-    broker.says(1, push("q").priority(1), ["1 refused: queue holds 0 jobs, limit 0"]);
+    broker.says(1, push("q").priority(1), ["1 refused: queue is full: jobs 0, limit 0"]);
     broker.says(1, push("q"), ["1 new j1"]);
     broker.says(1, push("q").priority(9), ["1 new j2"]);
     // It holds two jobs, whatever their priority.
-    broker.says(1, push("q"), ["1 refused: queue holds 2 jobs, limit 2"]);
+    broker.says(1, push("q"), ["1 refused: queue is full: jobs 2, limit 2"]);
     broker.says(1, push("q").priority(9), ["1 new j3"]);
 }
 
@@ -139,7 +142,7 @@ fn dead_jobs_and_clashes_do_not_count_against_the_limit() {
     broker.hear(1, push("q").retry(-1, windlass_engine::Backoff::None));
     broker.hear(1, push("q"));
     broker.says(2, take(["q"]), ["2 took j2.1"]);
-    broker.says(1, push("q"), ["1 refused: queue holds 3 jobs, limit 3"]);
+    broker.says(1, push("q"), ["1 refused: queue is full: jobs 3, limit 3"]);
     // Dead jobs do not count.
     broker.hear(2, common::fail(2));
     broker.says(1, push("q"), ["1 new j4"]);
@@ -164,7 +167,7 @@ fn a_queue_may_be_registered_any_number_of_times() {
     for _ in 0..100 {
         broker.says(1, serve("q"), []);
     }
-    broker.says(1, serve("r"), ["1 refused: client serves 3 queues, the limit"]);
+    broker.says(1, serve("r"), ["1 refused: limit of queues of a client reached: 3"]);
     let mut broker = Broker::new();
     (0..100).for_each(|_| broker.says(1, serve("q"), []));
     let told = broker.hear(1, Query::Queue { queue: "q".into() });
@@ -188,11 +191,11 @@ fn names_of_queues_have_shares_by_protocol() {
     // Four others have ten names each.
     let said = makes(&mut broker, Protocol::GEARMAN, 601);
     assert!(said[..600].iter().all(|said| said.starts_with("1 new")), "{said:?}");
-    let kept = "1 refused: daemon knows 600 queues, and keeps the rest of 640 for other protocols";
+    let kept = "1 refused: limit of queues reached: 600; 640 with other protocols";
     assert_eq!(said[600], kept);
     let said = makes(&mut broker, Protocol::FAKTORY, 11);
     assert!(said[..10].iter().all(|said| said.starts_with("1 new")), "{said:?}");
-    assert!(said[10].starts_with("1 refused: daemon knows 610 queues"), "{said:?}");
+    assert!(said[10].starts_with("1 refused: limit of queues reached: 610;"), "{said:?}");
     // A name that nothing uses gives way, of the protocol that is above its share: not FWP's, which was unused for longer.
     for job in [601, 1] {
         broker.says(1, JobCommand::Cancel(common::id(job)), ["1 done"]);

@@ -91,7 +91,7 @@ fn rules_for_an_invalid_name_or_beyond_the_queue_limit_are_refused() {
     let mut broker = Broker::limited(|limits| (limits.name_bytes_max, limits.queues_max) = (3, 1));
     broker.says(1, rule("long", JSON), ["1 refused: name of 4 bytes, limit 3"]);
     broker.says(1, rule("q", JSON), ["1 done"]);
-    broker.says(1, rule("r", JSON), ["1 refused: daemon knows 1 queues, the limit"]);
+    broker.says(1, rule("r", JSON), ["1 refused: limit of queues reached: 1"]);
     broker.says(1, push("q").cycle(), ["1 refused: queue of the other kind"]);
 }
 

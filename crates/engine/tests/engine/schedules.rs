@@ -188,17 +188,17 @@ fn impossible_schedules_are_refused() {
     broker.says(1, every(5, push("a long name")), ["1 refused: name of 11 bytes, limit 8"]);
     broker.says(1, every(5, push("q")).key("a long name"), ["1 refused: name of 11 bytes, limit 8"]);
     let large = every(5_000, push("q").with(|job| job.body = vec![7; 3_001].into()));
-    broker.says(1, large, ["1 refused: daemon holds 0 bytes of jobs, limit 3000"]);
+    broker.says(1, large, ["1 refused: daemon is full: bytes of jobs 0, limit 3000"]);
     assert_eq!((broker.engine.queues().count(), broker.engine.next_deadline()), (0, None));
 
     broker.says(1, every(5_000, push("q")).key("k"), ["1 schedule s1"]);
-    broker.says(1, every(5_000, push("q")), ["1 refused: daemon keeps 1 schedules, the limit"]);
+    broker.says(1, every(5_000, push("q")), ["1 refused: limit of schedules reached: 1"]);
     let large = every(5_000, push("q").with(|job| job.body = vec![7; 2_000].into())).key("k");
     broker.says(1, large, ["1 schedule s1 replaced"]);
     broker.says(
         1,
         push("q").with(|job| job.body = vec![7; 2_000].into()),
-        ["1 refused: daemon holds 2602 bytes of jobs, limit 3000"],
+        ["1 refused: daemon is full: bytes of jobs 2602, limit 3000"],
     );
     broker.hear(1, QueueCommand::Create { queue: "ring".into(), kind: QueueKind::Cycle });
     broker.says(1, every(5_000, push("ring")).key("k"), ["1 refused: queue of the other kind"]);

@@ -186,9 +186,9 @@ fn priorities_are_listed_by_urgency() {
 fn new_limits_hold_from_the_next_command_on() {
     let mut broker = Broker::limited(|limits| limits.jobs_max = 1);
     broker.says(1, push("q"), ["1 new j1"]);
-    broker.says(1, push("q"), ["1 refused: daemon holds 1 jobs, limit 1"]);
+    broker.says(1, push("q"), ["1 refused: daemon is full: jobs 1, limit 1"]);
     broker.engine.set_limits(Limits { jobs_max: 2, ..broker.engine.limits().clone() });
     assert_eq!(broker.engine.limits().jobs_max, 2);
     broker.says(1, push("q"), ["1 new j2"]);
-    broker.says(1, push("q"), ["1 refused: daemon holds 2 jobs, limit 2"]);
+    broker.says(1, push("q"), ["1 refused: daemon is full: jobs 2, limit 2"]);
 }

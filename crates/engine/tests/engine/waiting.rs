@@ -102,7 +102,7 @@ fn every_way_that_a_job_becomes_ready_serves_a_waiting_client() {
 #[test]
 fn a_take_that_is_refused_leaves_no_queue_behind() {
     let mut broker = Broker::limited(|limits| limits.queues_max = 2);
-    broker.says(1, take(["a", "b", "c"]), ["1 refused: daemon knows 2 queues, the limit"]);
+    broker.says(1, take(["a", "b", "c"]), ["1 refused: limit of queues reached: 2"]);
     assert_eq!(broker.engine.queues().count(), 0);
     broker.says(1, take(["a", "b"]).forever(), []);
     assert_eq!(broker.engine.queues().count(), 2);

@@ -174,7 +174,7 @@ impl<'a> Packet<'a> {
         let (Some(delimiter), Some(_version), Some(name), Some(id)) =
             (parts.next(), parts.next(), parts.next(), parts.next())
         else {
-            return Err(Fault(format!("{given} frames: a message has at least 4")));
+            return Err(Fault(format!("a message has at least 4 frames, not {given}")));
         };
         if !delimiter.is_empty() {
             return Err("the first frame is not empty: this is not eMQP".into());
@@ -208,7 +208,7 @@ impl<'a> Command<'a> {
                 Self::Unschedule(Plan { interval: b"-1", job: c, cron: b"", ..plan })
             }
             (_, Some((command, required))) => {
-                return Err(Fault(format!("{command} has {given} frames: at least {required} are needed")));
+                return Err(Fault(format!("{command} has at least {required} frames, not {given}")));
             }
             (INFORM, _) => Self::Inform { queues: a, kind: PeerKind::read(b) },
             (ACK, _) => Self::Ack { of: a },
@@ -380,8 +380,8 @@ mod tests {
 
     #[test]
     fn messages_with_missing_frames() {
-        let short = |command, required, given| format!("{command} has {given} frames: at least {required} are needed");
-        let no_command = |given| format!("{given} frames: a message has at least 4");
+        let short = |command, required, given| format!("{command} has at least {required} frames, not {given}");
+        let no_command = |given| format!("a message has at least 4 frames, not {given}");
         let table = [
             ("-", no_command(1)),
             ("- eMQP/1.0 READY", no_command(3)),

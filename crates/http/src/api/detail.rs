@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 use windlass_bridge::Job as Crossing;
+use windlass_config::counted;
 use windlass_engine::{
     Expiry, Hold, Holder, JobId, JobState, JobStateKind, JobView, LeaseHolder, OnExpiry, Protocol, QueueRow, Timestamp,
     Why,
@@ -118,10 +119,9 @@ fn sentence((why, row): (&Why, Option<&QueueRow>), view: &JobView, app: &App, no
             ("unserved", format!("only workers of {others} serve {queue}, and they do not see this job of {own}"))
         }
         Why::Behind { jobs: 0, .. } => ("waiting", format!("it is the next job of {queue}{}", busy(row))),
-        Why::Behind { jobs: 1, .. } => ("waiting", format!("1 job of {queue} is before it{}", busy(row))),
         Why::Behind { jobs, more } => {
-            let least = if *more { "at least " } else { "" };
-            ("waiting", format!("{least}{jobs} jobs of {queue} are before it{}", busy(row)))
+            let (least, are) = (if *more { "at least " } else { "" }, if *jobs == 1 { "is" } else { "are" });
+            ("waiting", format!("{least}{} of {queue} {are} before it{}", counted((*jobs).into(), "job"), busy(row)))
         }
     }
 }
@@ -164,7 +164,7 @@ fn busy(row: Option<&QueueRow>) -> String {
         None | Some((_, 0)) => String::new(),
         Some((0 | 1, _)) => "; its worker is busy".to_owned(),
         Some((workers, jobs)) if jobs >= workers => format!("; all {workers} of its workers are busy"),
-        Some((workers, jobs)) => format!("; {jobs} of its {workers} workers are busy"),
+        Some((workers, jobs)) => format!("; busy: {jobs} of its {workers} workers"),
     }
 }
 

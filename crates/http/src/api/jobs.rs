@@ -5,7 +5,7 @@ use std::time::Duration;
 use axum::Json;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use utoipa::{IntoParams, ToSchema};
 use windlass_engine::{
     BulkCommand, Condition, Cursor, Filter, JobId, JobRef, JobView, LeaseCommand, Mutation, Proof, Query, Reply, Why,
@@ -13,23 +13,19 @@ use windlass_engine::{
 
 use super::detail::JobDetail;
 use super::filter::Conditions;
+use super::listing::{Page, page_of, page_type};
 use super::pace::Pace;
 use super::view::of_one;
 use super::views::{Job, state_name};
 use crate::app::{App, Shared};
 use crate::cursor::CursorText;
 use crate::name::Name;
-use crate::params::{Body, Segments, TwoParams, rows};
+use crate::params::{Body, Segments, TwoParams};
 use crate::problem::{Outcome, Problem};
 
-/// A page of jobs.
-#[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct JobPage {
-    /// The rows.
-    pub(crate) jobs: Vec<Job>,
-    /// The cursor of the next page; null at the end. A page that is not the last may be short, or empty: the search
-    /// continues with the next one.
-    pub(crate) next: Option<CursorText>,
+page_type! {
+    /// A page of jobs. The search for more continues with the next one.
+    JobPage { jobs: Vec<Job> }
 }
 
 /// Which page of the jobs, in which order.
@@ -45,6 +41,9 @@ pub(crate) struct Which {
     /// queue, the oldest of a batch, and the newest of all others.
     #[param(inline)]
     pub(crate) order: Option<Order>,
+    /// A field by which the jobs are sorted, as `attempts` or `failure.message`; with a `-` in front the largest comes
+    /// first. Jobs without a value are the last.
+    pub(crate) sort: Option<String>,
 }
 
 /// An order of jobs. Jobs that are found by `ids` or `name` come oldest first.
@@ -78,8 +77,19 @@ pub(crate) async fn list(
         None if conditions.has_batch() => Some(windlass_engine::Order::Oldest),
         Some(Order::Next) | None => None,
     };
-    let (rows_max, filter) = (rows(which.limit)?, conditions.filter(&app).await?);
-    let begin = which.cursor.unwrap_or_default().0;
+    let filter = conditions.filter(&app).await?;
+    let Which { cursor, limit, sort, .. } = which;
+    let fetch = |from, limit| found(&app, (order, &filter), from, limit);
+    page_of(Page { cursor, limit, sort }, fetch).await.map(Into::into)
+}
+
+/// Jobs that match from a cursor on, as far as they are found in time.
+async fn found(
+    app: &App,
+    (order, filter): (Option<windlass_engine::Order>, &Filter),
+    begin: Cursor,
+    rows_max: u32,
+) -> Outcome<(Vec<Job>, Option<Cursor>)> {
     let mut client = app.client();
     let (mut views, mut after, pace) = (Vec::new(), Some(begin), Pace::new(SEARCH_MAX));
     while let Some(from) = after.take() {
@@ -96,8 +106,7 @@ pub(crate) async fn list(
         }
     }
     let now = app.now();
-    let jobs = views.iter().map(|view| Job::of(view, &app, now)).collect();
-    Ok(Json(JobPage { jobs, next: after.map(CursorText) }))
+    Ok((views.iter().map(|view| Job::of(view, app, now)).collect(), after))
 }
 
 /// Everything about a job

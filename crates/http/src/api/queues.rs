@@ -16,24 +16,19 @@ use windlass_engine::{
     QueueRules, Refusal, Reply, Thing, Throttle,
 };
 
-use super::listing::Page;
+use super::listing::{Page, Rows, page_of, page_type};
 use super::policies::pause_key;
 use super::view::of_one;
 use super::views::{Part, Queue};
 use crate::app::{App, Shared};
 use crate::audit::Affected;
-use crate::cursor::CursorText;
 use crate::name::Name;
-use crate::params::{Params, Segments, rows};
+use crate::params::{Params, Segments};
 use crate::problem::{Outcome, Problem};
 
-/// A page of queues.
-#[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct QueuePage {
-    /// The rows.
-    pub(crate) queues: Vec<Queue>,
-    /// The cursor of the next page; null at the end. A page that is not the last may be short.
-    pub(crate) next: Option<CursorText>,
+page_type! {
+    /// A page of queues.
+    QueuePage { queues: Vec<Queue> }
 }
 
 /// What a change did.
@@ -48,12 +43,28 @@ pub(super) struct Changed {
     (status = 200, body = QueuePage), (status = 400, body = Problem)
 ))]
 pub(crate) async fn list(app: Shared, Params(page): Params<Page>) -> Outcome<Json<QueuePage>> {
-    let (after, limit) = (page.cursor(), rows(page.limit)?);
-    let query = Query::Queues { after, limit };
-    let Reply::Queues { rows, next } = app.ask(query.clone()).await? else { return Err(Problem::unexpected()) };
-    let (parts, now) = (parts(&app, &query).await?, app.now());
-    let queues = rows.iter().map(|row| Queue::of(row, &parts, &app, now)).collect();
-    Ok(Json(QueuePage { queues, next: next.map(CursorText) }))
+    some(&app, page, "").await.map(Into::into)
+}
+
+/// Queues with this part in their names, whatever the case.
+pub(crate) async fn some(app: &App, page: Page, part: &str) -> Outcome<Rows<Queue>> {
+    let (is_sorted, part) = (page.sort.is_some(), &part.to_lowercase());
+    let fetch = |after, limit| async move {
+        let query = Query::Queues { after, limit };
+        let Reply::Queues { rows, next } = app.ask(query.clone()).await? else { return Err(Problem::unexpected()) };
+        // To ask what each protocol has takes longer than all else: of sorted queues only those of the page are asked for.
+        let (parts, now) = (if is_sorted { Vec::new() } else { parts(app, &query).await? }, app.now());
+        let rows = rows.iter().map(|row| Queue::of(row, &parts, app, now));
+        Ok((rows.filter(|it| it.name.to_string().to_lowercase().contains(part)).collect(), next))
+    };
+    let mut found = page_of(page, fetch).await?;
+    for row in found.rows.iter_mut().filter(|_| is_sorted) {
+        // A queue may be gone meanwhile.
+        if let Ok(whole) = one(app, row.name.0.clone()).await {
+            *row = whole;
+        }
+    }
+    Ok(found)
 }
 
 of_one! {

@@ -64,7 +64,7 @@ fn of_queues(survey: &Survey, app: &App) -> impl Iterator<Item = Concern> {
         (_, 0) => Some(format!("Jobs wait where no worker serves: {named}")),
         (_, more) => Some(format!("Jobs wait where no worker serves: {named} and {more} more")),
     };
-    let unserved = text.map(|text| Concern { text, to: "/queues?sort=ready".to_owned(), is_bad: true });
+    let unserved = text.map(|text| Concern { text, to: "/queues?sort=-states.ready".to_owned(), is_bad: true });
     let oldest = survey.oldest.as_ref().and_then(|(at, name)| {
         let waited = Duration::from_millis(app.now().wall.ms_since(*at));
         let to: String = form_urlencoded::byte_serialize(name.as_bytes()).collect();
@@ -84,12 +84,12 @@ async fn limits(app: &App) -> Vec<Concern> {
     let bytes = stats.as_ref().zip(snapshot.jobs_bytes_max).filter(|(it, most)| nearly(it.bytes, *most));
     let bytes = bytes.map(|(it, most)| {
         let text = format!("Jobs take {} of {} MiB: limits.jobs_bytes_max", it.bytes >> 20, most >> 20);
-        bad(text, "/queues?sort=ready")
+        bad(text, "/queues?sort=-states.ready")
     });
     let (in_memory, most) = snapshot.memory.bytes;
     let memory = nearly(in_memory, most).then(|| {
         let text = format!("Jobs take {} of {} MiB of memory: limits.memory", in_memory >> 20, most >> 20);
-        bad(text, "/queues?sort=ready")
+        bad(text, "/queues?sort=-states.ready")
     });
     let free = snapshot.free_bytes.filter(|free| *free < ROOM);
     let free = free.map(|free| bad(format!("The disk of the store has {} MiB left", free >> 20), ""));
@@ -97,7 +97,7 @@ async fn limits(app: &App) -> Vec<Concern> {
     let ends = snapshot.certificates_end_at.into_iter().filter_map(|(protocol, at)| match at.saturating_sub(now) {
         0 => Some(bad(format!("The certificate of {protocol} has ended"), "")),
         left if left < CERTIFICATE => {
-            Some(bad(format!("The certificate of {protocol} ends in {} days", left / 86_400), ""))
+            Some(bad(format!("The certificate of {protocol} ends in {}", Age(Duration::from_secs(left))), ""))
         }
         _ => None,
     });

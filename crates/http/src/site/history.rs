@@ -80,7 +80,7 @@ pub(super) type Backlog = HashMap<Bytes, (u64, u64)>;
 #[derive(Debug, Default)]
 struct Queues {
     /// What all queues had counted at the last reading.
-    counted: HashMap<Bytes, u64>,
+    counted: Option<HashMap<Bytes, u64>>,
     kept: HashMap<Bytes, Kept>,
 }
 
@@ -161,16 +161,16 @@ impl Points {
 
 impl Queues {
     fn add(&mut self, at: Timestamp, rows: &[FiguresRow], backlog: &Backlog) {
-        let before = std::mem::take(&mut self.counted);
+        let (before, mut counted_now) = (self.counted.take(), HashMap::with_capacity(rows.len()));
         let reading = |row| Reading::of_queue(at, row, backlog);
         let mut others = Vec::new();
         for row in rows {
             let counts = row.figures.totals.iter().map(|(_, it)| it.pushed + it.succeeded + it.failed);
             let count: u64 = counts.sum();
             // At the first reading nothing is known of what was new.
-            let counted = before.get(&row.name).copied().unwrap_or(if before.is_empty() { count } else { 0 });
+            let counted = before.as_ref().map_or(count, |before| before.get(&row.name).copied().unwrap_or_default());
             let new = real(count.saturating_sub(counted));
-            self.counted.insert(row.name.clone(), count);
+            counted_now.insert(row.name.clone(), count);
             if let Some(kept) = self.kept.get_mut(&row.name) {
                 let now = reading(row);
                 kept.points.add(now.since(&kept.last), OF_QUEUE);
@@ -179,7 +179,8 @@ impl Queues {
                 others.push((new, row));
             }
         }
-        self.kept.retain(|name, _| self.counted.contains_key(name));
+        self.kept.retain(|name, _| counted_now.contains_key(name));
+        self.counted = Some(counted_now);
         others.sort_by(|(one, _), (other, _)| other.total_cmp(one));
         for (traffic, row) in others {
             if self.kept.len() >= QUEUES_MAX {
@@ -326,6 +327,11 @@ mod tests {
             let figures = QueueFigures { totals: vec![(Protocol::GEARMAN, totals)], ..QueueFigures::default() };
             FiguresRow { name: format!("q{queue}").into(), figures }
         };
+        let first = History::default();
+        for rows in [&[][..], &[row(1, 5)]] {
+            first.add_queues(Timestamp(0), rows, &Backlog::new());
+        }
+        assert_eq!(first.names(), ["q1"], "the first queue of a new daemon");
         let history = History::default();
         let read = |second: u64, rows: &[FiguresRow]| {
             let backlog = [(Bytes::from("q7"), (3, 1))].into_iter().collect();

@@ -1,14 +1,13 @@
 //! Jobs: by filter, with changes of a selection or of all that match; and one job with its timeline and its body.
 
-use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::time::{Duration, Instant};
 
 use askama::Template;
-use axum::extract::RawQuery;
 use axum::http::Uri;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use windlass_config::counted;
 use windlass_engine::Protocol;
 
 use super::shell::{Rendered, Shell, page};
@@ -35,12 +34,6 @@ const DEPTH_OPEN: usize = 4;
 #[template(path = "jobs.html")]
 struct JobsPage {
     shell: Shell,
-    /// The conditions as they were given.
-    given: BTreeMap<String, String>,
-    /// The same as a query, without the order and the page.
-    query: String,
-    /// The order, as it was given.
-    order: String,
     list: JobPage,
 }
 
@@ -65,19 +58,12 @@ struct Shown {
 /// How long the search for the first row goes on.
 const SEARCH_MAX: Duration = Duration::from_secs(1);
 
-pub(super) async fn list(shell: Shell, app: Shared, RawQuery(query): RawQuery) -> Rendered {
-    // A form sends its empty fields, too.
-    let given = form_urlencoded::parse(query.as_deref().unwrap_or_default().as_bytes());
+pub(super) async fn list(mut shell: Shell, app: Shared) -> Rendered {
     let known = [names::<Conditions>(), names::<Which>()].concat();
-    let is_asked = |(name, value): &(String, String)| known.contains(name) && !value.is_empty();
-    let mut given: BTreeMap<String, String> = given.into_owned().filter(is_asked).collect();
-    let asked: Uri = format!("/?{}", encoded(&given)).parse().map_err(Problem::bad_request)?;
+    shell.asked.retain(|name, _| known.contains(name));
+    let asked: Uri = format!("/?{}", shell.with("page", "")).parse().map_err(Problem::bad_request)?;
     let TwoParams(conditions, which): TwoParams<Conditions, Which> = TwoParams::of(&asked)?;
-    let list = search(&app, &conditions, which).await?;
-    let order = given.remove("order").unwrap_or_default();
-    given.retain(|name, _| name != "cursor" && name != "limit");
-    let query = encoded(&given);
-    page(&JobsPage { shell, given, query, order, list })
+    page(&JobsPage { shell, list: search(&app, &conditions, which).await? })
 }
 
 /// A page of jobs, or an empty one if the first job is far away.
@@ -88,65 +74,31 @@ pub(super) async fn search(app: &Shared, conditions: &Conditions, mut which: Whi
         if !list.jobs.is_empty() || list.next.is_none() || begun.elapsed() > SEARCH_MAX {
             return Ok(list);
         }
-        which = Which { cursor: list.next, limit, order };
+        which = Which { cursor: list.next, limit, order, sort: None };
     }
-}
-
-fn encoded(pairs: &BTreeMap<String, String>) -> String {
-    form_urlencoded::Serializer::new(String::new()).extend_pairs(pairs).finish()
 }
 
 impl JobsPage {
-    fn given(&self, name: &str) -> &str {
-        self.given.get(name).map_or("", String::as_str)
-    }
-
-    fn is_given(&self, name: &str, value: &str) -> bool {
-        self.given(name) == value
-    }
-
-    /// The query without one of its conditions.
-    fn without(&self, name: &str) -> String {
-        let mut given = self.given.clone();
-        given.remove(name);
-        encoded(&given)
-    }
-
     /// The orders in which these jobs can come: each with its title, and whether it is the present one.
     fn orders(&self) -> Vec<(&'static str, &'static str, bool)> {
-        let (state, has_queue) = (self.given("state"), !self.given("queue").is_empty());
+        let [state, order, batch, queue] = ["state", "order", "batch", "queue"].map(|name| self.shell.given(name));
         let next = match state {
             "scheduled" | "retrying" => Some("due next first"),
-            "" | "ready" if has_queue => Some("next to run first"),
+            "" | "ready" if !queue.is_empty() => Some("next to run first"),
             _ => None,
         };
         let (newest, oldest) = match state {
             "dead" | "done" => ("last ended first", "first ended first"),
             _ => ("newest first", "oldest first"),
         };
-        let first = match (next, self.given("batch")) {
+        let first = match (next, batch) {
             (_, batch) if !batch.is_empty() => "oldest",
             (Some(_), _) if !state.is_empty() => "next",
             (..) => "newest",
         };
-        let present = if self.order.is_empty() { first } else { self.order.as_str() };
+        let present = if order.is_empty() { first } else { order };
         let known = [("newest", Some(newest)), ("oldest", Some(oldest)), ("next", next)];
         known.into_iter().filter_map(|(order, title)| Some((order, title?, order == present))).collect()
-    }
-
-    /// The address of these jobs in an order, from a page on.
-    fn to(&self, order: &str, cursor: &str) -> String {
-        let mut pairs = self.given.clone();
-        let more = [("order", order), ("cursor", cursor)].into_iter().filter(|(_, value)| !value.is_empty());
-        pairs.extend(more.map(|(name, value)| (name.to_owned(), value.to_owned())));
-        encoded(&pairs)
-    }
-
-    /// The names of all protocols, those that share queues first.
-    fn protocols() -> Vec<&'static str> {
-        let mut rows = Protocol::ALL;
-        rows.sort_by_key(|row| !row.shares);
-        rows.map(|row| row.name).to_vec()
     }
 }
 
@@ -285,7 +237,7 @@ fn hex(bytes: &[u8]) -> String {
         out.push('\n');
     }
     if bytes.len() > HEX_BYTES_MAX {
-        let _ = writeln!(out, "… {} bytes more", bytes.len() - HEX_BYTES_MAX);
+        let _ = writeln!(out, "… {}", counted((bytes.len() - HEX_BYTES_MAX) as u64, "more byte"));
     }
     out
 }
@@ -333,6 +285,6 @@ mod tests {
             "000000  30 31 32 33 34 35 36 37 38 39 61 62 63 64 65 66  0123456789abcdef\n\
              000010  3c 0a                                            <.\n"
         );
-        assert!(hex(&vec![0; 5_000]).ends_with("\n… 904 bytes more\n"));
+        assert!(hex(&vec![0; 5_000]).ends_with("\n… 904 more bytes\n"));
     }
 }

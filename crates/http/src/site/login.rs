@@ -13,7 +13,6 @@ use axum::response::{IntoResponse, Response};
 use super::shell::{Rendered, Shell, page};
 use crate::app::{App, Peer, Shared};
 use crate::login::{Credentials, Identity, Token};
-use crate::params::Params;
 use crate::prefix::{LOGIN, local, to_path};
 use crate::problem::{Code, Outcome, Problem};
 
@@ -31,20 +30,13 @@ struct Form {
     refusal: Option<String>,
 }
 
-/// The way back.
-#[derive(Debug, serde::Deserialize)]
-pub(super) struct Which {
-    #[serde(default)]
-    to: String,
-}
-
-/// The form.
-pub(super) async fn show(shell: Shell, app: Shared, Params(Which { to }): Params<Which>) -> Outcome<Response> {
-    let to = local(&to);
+/// The form. `to` is the way back.
+pub(super) async fn show(shell: Shell, app: Shared) -> Outcome<Response> {
+    let to = local(shell.given("to")).to_owned();
     if app.logins.is_none() {
-        return Ok(to_path(&shell.prefix, to));
+        return Ok(to_path(&shell.prefix, &to));
     }
-    Ok(Form::of(shell, to, "", None)?.into_response())
+    Ok(Form::of(shell, &to, "", None)?.into_response())
 }
 
 /// Begins a session.

@@ -4,8 +4,6 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use askama::Template;
-use serde::Deserialize;
-use utoipa::IntoParams;
 use windlass_engine::JobStateKind;
 
 use super::attention::{self, Concern};
@@ -15,7 +13,7 @@ use super::shell::{Age, Rendered, Shell, page};
 use crate::api::history::{self, Day};
 use crate::api::status::{self, Status};
 use crate::app::{App, Shared};
-use crate::params::{Known, Params};
+use crate::params::Params;
 use crate::problem::{Outcome, Problem};
 
 #[derive(Debug, Template)]
@@ -28,14 +26,7 @@ struct Overview {
     plots: Vec<Plot>,
 }
 
-/// The time that the plots show.
-#[derive(Debug, Deserialize, IntoParams)]
-pub(super) struct Which {
-    #[serde(default)]
-    span: String,
-}
-
-/// The times that they can show, and their titles.
+/// The times that the plots can show, and their titles.
 const SPANS: [(&str, &str); 5] =
     [("minutes", "5 min"), ("hour", "1 h"), ("day", "24 h"), ("month", "30 days"), ("half", "180 days")];
 
@@ -68,9 +59,9 @@ const COUNTS: [Series<Day>; 4] = [
     ("dead", |it| real(it.count("dead"))),
 ];
 
-pub(super) async fn show(shell: Shell, app: Shared, Known(which): Known<Which>) -> Rendered {
+pub(super) async fn show(shell: Shell, app: Shared) -> Rendered {
     let [hour, day] = app.history.points();
-    let known = SPANS.into_iter().find(|(span, _)| which.span.is_empty() || *span == which.span);
+    let known = SPANS.into_iter().find(|(span, _)| ["", *span].contains(&shell.given("span")));
     let (shown, _) = known.ok_or_else(|| Problem::bad_request("span is minutes, hour, day, month or half"))?;
     let plots = match shown {
         "hour" => rates(&hour, EVERY.as_secs()),

@@ -4,6 +4,7 @@
 use std::fmt::Write as _;
 
 use serde_json::json;
+use windlass_config::grouped;
 
 const WIDTH: f64 = 720.0;
 const HEIGHT: f64 = 140.0;
@@ -152,9 +153,8 @@ const fn real(index: usize) -> f64 {
 /// A figure with two or three digits.
 pub(super) fn figure(value: f64) -> String {
     match value {
-        _ if value < 10.0 && value.fract() == 0.0 => format!("{value:.0}"),
-        _ if value < 10.0 => format!("{value:.1}"),
-        _ if value < 10_000.0 => format!("{value:.0}"),
+        _ if value < 10.0 => format!("{value:.2}").trim_end_matches('0').trim_end_matches('.').to_owned(),
+        _ if value < 10_000.0 => grouped(format!("{value:.0}")),
         _ if value < 1e6 => format!("{:.0} k", value / 1e3),
         _ => format!("{:.1} M", value / 1e6),
     }
@@ -198,6 +198,6 @@ mod tests {
             assert!((round_up(value) - top).abs() < 1e-9, "{value}");
         }
         let shown = [0.0, 0.25, 99.4, 12_300.0, 2_500_000.0].map(figure);
-        assert_eq!(shown, ["0", "0.2", "99", "12 k", "2.5 M"]);
+        assert_eq!(shown, ["0", "0.25", "99", "12 k", "2.5 M"]);
     }
 }

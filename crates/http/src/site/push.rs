@@ -3,38 +3,17 @@
 use std::collections::BTreeMap;
 
 use askama::Template;
-use serde::Deserialize;
 use serde_json::value::RawValue;
-use utoipa::IntoParams;
 
 use super::shell::{Rendered, Shell, page};
 use crate::api::jobs;
 use crate::app::Shared;
-use crate::params::{Known, Segments};
+use crate::params::Segments;
 use crate::problem::Problem;
 
 /// Members of a work unit that a new job does not have from an old one, and those that have fields of their own.
 const OWN: [&str; 10] =
     ["jid", "queue", "created_at", "enqueued_at", "at", "failure", "jobtype", "args", "custom", "priority"];
-
-#[derive(Debug, Deserialize, IntoParams)]
-#[serde(default)]
-pub(super) struct From {
-    /// The job whose body is the new one's at first.
-    job: Option<u64>,
-    /// The queue.
-    queue: String,
-    /// The protocol: `http`, or `faktory`.
-    #[serde(rename = "as")]
-    #[param(rename = "as")]
-    protocol: String,
-}
-
-impl Default for From {
-    fn default() -> Self {
-        Self { job: None, queue: String::new(), protocol: "http".to_owned() }
-    }
-}
 
 #[derive(Debug, Template)]
 #[template(path = "push.html")]
@@ -61,10 +40,14 @@ struct Unit {
     rest: String,
 }
 
-pub(super) async fn show(shell: Shell, app: Shared, Known(asked): Known<From>) -> Rendered {
-    let From { job, mut queue, mut protocol } = asked;
+/// The form. `job` is the job whose body is the new one's at first, `as` the protocol.
+pub(super) async fn show(shell: Shell, app: Shared) -> Rendered {
+    let [job, queue, protocol] = ["job", "queue", "as"].map(|name| shell.given(name));
+    let (mut queue, mut protocol) = (queue.to_owned(), protocol.to_owned());
+    let no_number = |_| Problem::bad_request(format!("`{job}` is not a number"));
+    let from = if job.is_empty() { None } else { Some(job.parse().map_err(no_number)?) };
     let (mut origin, mut body) = ("http", String::new());
-    if let Some(id) = job {
+    if let Some(id) = from {
         let detail = jobs::get(app, Segments(id)).await?.0;
         queue = detail.job.queue.to_string();
         origin = detail.job.protocol;
@@ -75,7 +58,7 @@ pub(super) async fn show(shell: Shell, app: Shared, Known(asked): Known<From>) -
     }
     let is_unit = protocol == "faktory";
     let unit = if is_unit { Unit::of(&body).unwrap_or_default() } else { Unit::default() };
-    page(&Push { shell, from: job, origin, is_unit, queue, body, unit })
+    page(&Push { shell, from, origin, is_unit, queue, body, unit })
 }
 
 impl Unit {

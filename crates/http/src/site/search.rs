@@ -2,13 +2,11 @@
 
 use askama::Template;
 use axum::response::{IntoResponse as _, Response};
-use serde::Deserialize;
-use utoipa::IntoParams;
 
 use super::shell::{Shell, page};
 use crate::api::search::{self, Found, Wanted};
 use crate::app::Shared;
-use crate::params::{Known, Params};
+use crate::params::Params;
 use crate::prefix::to_path;
 use crate::problem::Outcome;
 
@@ -16,25 +14,17 @@ use crate::problem::Outcome;
 #[template(path = "search.html")]
 struct Choice {
     shell: Shell,
-    q: String,
     found: Found,
 }
 
-/// What is looked for. A browser that has no script sends the empty box, too.
-#[derive(Debug, Deserialize, IntoParams)]
-pub(super) struct Asked {
-    #[serde(default)]
-    q: String,
-}
-
-pub(super) async fn show(shell: Shell, app: Shared, Known(Asked { q }): Known<Asked>) -> Outcome<Response> {
-    let found = search::search(app, Params(Wanted { q: q.clone() })).await?.0;
+pub(super) async fn show(shell: Shell, app: Shared) -> Outcome<Response> {
+    let found = search::search(app, Params(Wanted { q: shell.given("q").to_owned() })).await?.0;
     match (found.jobs.as_slice(), &found.queue) {
         ([job], None) => Ok(to_path(&shell.prefix, &format!("/jobs/{job}"))),
         ([], Some(queue)) => {
             let queue: String = form_urlencoded::byte_serialize(queue.to_string().as_bytes()).collect();
             Ok(to_path(&shell.prefix, &format!("/queues/{}", queue.replace('+', "%20"))))
         }
-        (_, _) => page(&Choice { shell, q, found }).map(|page| page.into_response()),
+        (_, _) => page(&Choice { shell, found }).map(|page| page.into_response()),
     }
 }

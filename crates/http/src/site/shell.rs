@@ -1,5 +1,6 @@
 //! What all pages share: the frame, the prefix of their addresses, errors as pages.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,6 +28,9 @@ const POLICY: HeaderValue =
 /// The longest error that becomes a page.
 const ERROR_BYTES_MAX: usize = 64 << 10;
 
+/// Parameters of a list beside its conditions. Each has a sense only with the values of those before.
+const LATER: [&str; 5] = ["limit", "order", "sort", "cursor", "page"];
+
 /// The frame of a page.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Shell {
@@ -44,6 +48,8 @@ pub(super) struct Shell {
     pub(super) has_session: bool,
     /// What there is, beside the links to it.
     pub(super) counts: Option<Box<Stats>>,
+    /// The parameters of the request.
+    pub(super) asked: BTreeMap<String, String>,
 }
 
 /// An error as a page.
@@ -62,7 +68,11 @@ impl FromRequestParts<Arc<App>> for Shell {
         let shell: Self = parts.extensions.get().cloned().ok_or_else(Problem::unexpected)?;
         // A page without them is better than none.
         let counts = if shell.is_inside { app.stats().await.ok() } else { None };
-        Ok(Self { counts, ..shell })
+        let pairs = form_urlencoded::parse(parts.uri.query().unwrap_or_default().as_bytes()).into_owned();
+        // A form sends its empty fields, too. These are in no form, and ask for jobs without a key or an error.
+        let is_asked =
+            |(name, value): &(String, String)| !value.is_empty() || name == "policy_key" || name == "error_group";
+        Ok(Self { counts, asked: pairs.filter(is_asked).collect(), ..shell })
     }
 }
 
@@ -79,7 +89,43 @@ impl Shell {
             login: named.map(|visitor| format!("{} ({role})", visitor.identity.name)),
             has_session: visitor.is_some_and(|visitor| visitor.has_session),
             counts: None,
+            asked: BTreeMap::new(),
         }
+    }
+
+    /// The query of this page with another value of a parameter, or without it. The parameters that have no sense then are
+    /// left out: where a list begins, for example, if it is sorted.
+    pub(super) fn with(&self, name: &str, value: &str) -> String {
+        let place = |name: &str| LATER.iter().position(|it| *it == name).map_or(0, |at| at + 1);
+        let kept = |(other, _): &(&str, &str)| *other != name && place(other) <= place(name);
+        let given = self.asked.iter().map(|(name, value)| (name.as_str(), value.as_str()));
+        let pairs = given.filter(kept).chain([(name, value)].into_iter().filter(|_| !value.is_empty()));
+        form_urlencoded::Serializer::new(String::new()).extend_pairs(pairs).finish()
+    }
+
+    /// What a list must fulfil, as it was asked for.
+    pub(super) fn conditions(&self) -> impl Iterator<Item = (&String, &String)> {
+        self.asked.iter().filter(|(name, _)| !LATER.contains(&name.as_str()))
+    }
+
+    /// The query of this page, sorted by a field; if it is sorted by it already, the other way round.
+    pub(super) fn sorted(&self, field: &str) -> String {
+        let opposite = field.strip_prefix('-').map_or_else(|| format!("-{field}"), str::to_owned);
+        self.with("sort", if self.given("sort") == field { &opposite } else { field })
+    }
+
+    /// How the page is sorted by a field, as `aria-sort` has it; nothing if it is not.
+    pub(super) fn direction(&self, field: &str) -> &'static str {
+        match self.given("sort") {
+            sort if sort.trim_start_matches('-') != field.trim_start_matches('-') => "",
+            sort if sort.starts_with('-') => "descending",
+            _ => "ascending",
+        }
+    }
+
+    /// The value of a parameter; empty without it.
+    pub(super) fn given(&self, name: &str) -> &str {
+        self.asked.get(name).map_or("", String::as_str)
     }
 
     /// How many of something there are; nothing if there are none.

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use windlass_engine::{JobStateKind, QueueRow, Timestamp};
 
+use crate::api::views::workers;
 use crate::name::Name;
 
 /// Queues that are named.
@@ -55,7 +56,7 @@ impl Survey {
     pub(super) fn add(&mut self, rows: &[QueueRow]) {
         for row in rows.iter().filter(|row| !row.is_paused()) {
             let name = || Name(row.name.clone()).to_string();
-            if row.workers == 0 && row.jobs(JobStateKind::Ready) > 0 && row.jobs(JobStateKind::Leased) == 0 {
+            if workers(row) == 0 && row.jobs(JobStateKind::Ready) > 0 {
                 self.unserved += 1;
                 if self.names.len() < NAMED_MAX {
                     self.names.push(name());

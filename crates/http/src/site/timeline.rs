@@ -20,14 +20,16 @@ impl Moment {
     pub(super) fn all(detail: &JobDetail) -> Vec<Self> {
         let JobDetail { job, history, .. } = detail;
         let failure = job.failure.as_ref();
-        let until = match job.lease {
-            Some(_) => "its lease ends, if nothing happens",
-            None => "it leaves this state by itself",
+        let until = match job.state {
+            "leased" => "its lease ends, if nothing happens",
+            "scheduled" => "it becomes ready",
+            "retrying" => "it is tried again",
+            _ => "it is removed, if nothing happens",
         };
-        let ready = match (job.state, history.is_empty()) {
-            ("scheduled", _) => "created",
-            (_, true) => "ready",
-            (_, false) => "ready again",
+        let ready = match job.state {
+            "scheduled" => "created",
+            _ if history.iter().any(|attempt| attempt.ended_at <= job.ready_at) => "ready again",
+            _ => "ready",
         };
         // The history has most failures: it may be full, and daemons of before had none.
         let is_missing = |at: &&String| !history.iter().any(|attempt| attempt.ended_at.as_ref() == Some(at));

@@ -100,7 +100,7 @@ impl<R: Read> Entries<R> {
         let count = u64::from_ne_bytes(count);
         if count > left_bytes / ENTRY_BYTES_MIN {
             let reason = format!(
-                "its header promises {count} entries, but {bytes} bytes are too few: it is not a snapshot, was cut short, \
+                "its header promises more entries ({count}) than {bytes} bytes can hold: it is not a snapshot, was cut short, \
                  or comes from a machine of another byte order"
             );
             return Err(reason.into());
@@ -112,8 +112,8 @@ impl<R: Read> Entries<R> {
         if self.read == self.count {
             return match (self.left_bytes, self.count) {
                 (0, _) => Ok(None),
-                (bytes, count) => Err(format!(
-                    "{bytes} bytes follow its {count} entries: it is not a snapshot, or was written over another"
+                (_, count) => Err(format!(
+                    "it goes on behind entry {count} of {count}: it is not a snapshot, or was written over another"
                 )
                 .into()),
             };
@@ -199,7 +199,7 @@ mod tests {
             let said = read(&whole[..cut]).unwrap_err();
             let expected = match cut {
                 0..8 => format!("a snapshot begins with 8 bytes, but this file has {cut}"),
-                8..24 => format!("its header promises 2 entries, but {cut} bytes are too few"),
+                8..24 => format!("its header promises more entries (2) than {cut} bytes can hold"),
                 _ => "it ends within entry 2 of 2: it was cut short".to_owned(),
             };
             assert!(said.starts_with(&expected), "{cut}: {said}");
@@ -209,9 +209,9 @@ mod tests {
     #[test]
     fn invalid_files_are_refused() {
         let table = [
-            (file(u64::MAX, &[(b"a", b"b")]), "its header promises 18446744073709551615 entries"),
-            (file(1_u64.swap_bytes(), &[(b"a", b"b")]), "its header promises 72057594037927936 entries"),
-            (file(1, &[(b"a", b"b"), (b"c", b"d")]), "10 bytes follow its 1 entries"),
+            (file(u64::MAX, &[(b"a", b"b")]), "its header promises more entries (18446744073709551615)"),
+            (file(1_u64.swap_bytes(), &[(b"a", b"b")]), "its header promises more entries (72057594037927936)"),
+            (file(1, &[(b"a", b"b"), (b"c", b"d")]), "it goes on behind entry 1 of 1"),
             ([&file(1, &[])[..], &u32::MAX.to_ne_bytes(), &[0; 9]].concat(), "it ends within entry 1 of 1"),
         ];
         for (bytes, expected) in table {

@@ -74,7 +74,7 @@ impl Survey {
         match (broken, heading) {
             (Some(why), _) => Completeness::Broken(why),
             (None, Some(_)) if ending.is_none() => {
-                Completeness::Broken(format!("the export is cut short after {lines} lines: its last line is missing"))
+                Completeness::Broken(format!("the export is cut short after line {lines}: its last line is missing"))
             }
             (None, Some(heading)) if heading.whole => Completeness::Whole(heading),
             (None, _) => Completeness::Lines,
@@ -102,7 +102,7 @@ mod tests {
             ("whole", vec![begin.clone(), one.clone(), end.clone()], whole),
             ("nothing", vec![], "Lines"),
             ("lines", vec![one.clone(), one.clone()], "Lines"),
-            ("cut", vec![begin.clone(), one.clone()], "cut short after 2 lines"),
+            ("cut", vec![begin.clone(), one.clone()], "cut short after line 2"),
             ("a line less", vec![begin.clone(), end.clone()], "it has 1 of 2 lines"),
             ("a line changed", vec![begin.clone(), ("two", None), end.clone()], "not as they were written"),
             ("no first line", vec![one.clone(), end.clone()], "first line of the export is missing"),

@@ -92,3 +92,16 @@ fn a_queue_with_parts_names_them() {
         "ready by protocol: gearman 1, http 0"
     );
 }
+
+#[test]
+fn rows_are_sorted_by_a_column_of_any_case() {
+    let rows =
+        [json!({"name": "b", "total": 9}), json!({"name": null, "total": 10}), json!({"name": "A", "total": null})];
+    for (title, expected) in [("batch", [2, 0, 1]), ("JOBS", [1, 0, 2])] {
+        let mut sorted = rows.clone();
+        sort(BATCHES, &mut sorted, title).unwrap();
+        assert_eq!(sorted, expected.map(|index| rows[index].clone()), "{title}");
+    }
+    let refused = sort(BATCHES, &mut rows.clone(), "size").unwrap_err().to_string();
+    assert!(refused.starts_with("there is no column size; there are batch, jobs, pending, "), "{refused}");
+}

@@ -53,7 +53,7 @@ fn draw_head(view: &View, frame: &mut Frame<'_>, area: Rect) {
 fn draw_list(view: &View, frame: &mut Frame<'_>, area: Rect) {
     let columns = if view.tab == Tab::Queues { QUEUES } else { WORKERS };
     let mut cells: Vec<Vec<String>> = view.rows().iter().map(|row| cells(columns, row)).collect();
-    let mut titles: Vec<String> = columns.iter().map(|Column(title, _)| (*title).to_owned()).collect();
+    let mut titles: Vec<String> = columns.iter().map(|Column(title, ..)| (*title).to_owned()).collect();
     if view.tab == Tab::Queues {
         // Behind the ready jobs.
         titles.insert(2, "CHANGE".to_owned());
@@ -77,7 +77,7 @@ fn draw_list(view: &View, frame: &mut Frame<'_>, area: Rect) {
 }
 
 fn cells(columns: &[Column], row: &Value) -> Vec<String> {
-    columns.iter().map(|Column(_, value)| show::printable(&value(row))).collect()
+    columns.iter().map(|Column(_, value, _)| show::printable(&value(row))).collect()
 }
 
 /// A queue's growth in a second; nothing if it stands still.

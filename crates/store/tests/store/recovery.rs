@@ -263,7 +263,7 @@ fn missing_commits_are_named() {
     let why = recovered(&daemon.log, &table).unwrap_err();
     let OpenError::Damaged(damage) = why else { panic!("{why}") };
     assert_eq!(damage.loss, Some(Loss { first: 3, last: 4 }));
-    assert_eq!(damage.to_string(), "log: commits are missing (2 commits are missing, 3 to 4)");
+    assert_eq!(damage.to_string(), "log: commits are missing (commits 3 to 4 are missing)");
 }
 
 #[test]

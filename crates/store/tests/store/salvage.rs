@@ -181,7 +181,7 @@ fn a_queue_whose_name_is_lost_has_a_made_up_one() {
     let (id, image) = found.queues.iter().next().unwrap();
     assert_eq!((found.jobs.len(), names(&found)), (2, BTreeSet::from([unnamed(*id)])));
     assert_eq!(image.name, format!("unnamed-queue-{}", id.0));
-    assert!(image.is_known() && found.unreadable.iter().any(|text| text.starts_with("the names of 1 queues: ")));
+    assert!(image.is_known() && found.unreadable.iter().any(|text| text.starts_with("the names of queues (1): ")));
 }
 
 #[test]
