@@ -83,10 +83,12 @@ class Faktory:
 class Programs:
     """Workers that are programs of their own. Each job calls this program, and ends when it has its answer."""
 
+    # A scene may have several clients, each with workers.
+    programs = []
+
     def __init__(self):
         self.listener = socket.create_server(("127.0.0.1", 0), backlog=256)
         self.port = self.listener.getsockname()[1]
-        self.programs = []
 
     def answer(self, log):
         while True:
@@ -108,8 +110,9 @@ class Programs:
         )
         self.programs.append(program)
 
-    def stop(self):
-        for program in self.programs:
+    @classmethod
+    def stop(cls):
+        for program in cls.programs:
             os.killpg(program.pid, signal.SIGKILL)
             program.wait()
 
@@ -430,8 +433,7 @@ if __name__ == "__main__":
     try:
         next(scene for scene in SCENES if scene.__name__ == SCENE)(peer, *map(int, SECONDS))
     finally:
-        if isinstance(peer, Programs):
-            peer.stop()
+        Programs.stop()
     # Threads that wait for a job do not keep the program.
     sys.stdout.flush()
     os._exit(0)
