@@ -155,7 +155,7 @@ impl fmt::Display for Excess {
             Capacity::Jobs => write!(f, "daemon is full: jobs {held}, limit {limit}"),
             Capacity::JobBytes => write!(f, "daemon is full: bytes of jobs {held}, limit {limit}"),
             Capacity::Queues if held < limit => {
-                write!(f, "limit of queues reached: {held}; {limit} with other protocols")
+                write!(f, "limit of queues reached: {held}, and the rest of {limit} is for other protocols")
             }
             Capacity::Queues => write!(f, "limit of queues reached: {limit}"),
             Capacity::Schedules => write!(f, "limit of schedules reached: {limit}"),

@@ -240,6 +240,7 @@ fn large_jobs_fill_no_mailbox_and_the_leader_learns_when_they_have_left() {
     for (unsent, closed) in [(0, false), (LARGE_BYTES, true)] {
         mailbox.set_unsent(unsent, 0);
         edge.receive([ToEdge::Starved]);
+        mailbox.answer_doubt(windlass_hub::clock::now());
         assert_eq!(mailbox.close_reason().is_some(), closed, "{unsent} bytes of jobs do not move");
     }
 }

@@ -191,7 +191,7 @@ fn names_of_queues_have_shares_by_protocol() {
     // Four others have ten names each.
     let said = makes(&mut broker, Protocol::GEARMAN, 601);
     assert!(said[..600].iter().all(|said| said.starts_with("1 new")), "{said:?}");
-    let kept = "1 refused: limit of queues reached: 600; 640 with other protocols";
+    let kept = "1 refused: limit of queues reached: 600, and the rest of 640 is for other protocols";
     assert_eq!(said[600], kept);
     let said = makes(&mut broker, Protocol::FAKTORY, 11);
     assert!(said[..10].iter().all(|said| said.starts_with("1 new")), "{said:?}");

@@ -245,7 +245,7 @@ fn a_refused_text_command_is_answered_in_one_line() {
         (Refusal::NotFound(Thing::Queue), r"ERR function not found\r\n"),
         (Refusal::NotFound(Thing::Job), r"ERR UNKNOWN_JOB\r\n"),
         (Refusal::Unavailable, r"ERR QUEUE_ERROR store+unavailable\r\n"),
-        (Capacity::Queues.exceeded(3_u32, 3_u32), r"ERR QUEUE_ERROR daemon+knows+3+queues,+the+limit\r\n"),
+        (Capacity::Queues.exceeded(3_u32, 3_u32), r"ERR QUEUE_ERROR limit+of+queues+reached:+3\r\n"),
     ];
     for (why, expected) in table {
         let mut bench = Bench::new();

@@ -9,7 +9,7 @@ use std::path::Path;
 use crate::intake::{self, Importer};
 use windlass_daemon::Failure;
 
-use super::gearmand_sqlite::{Counts, Queue, NOUNS, take_all, wait_for};
+use super::gearmand_sqlite::{Counts, NOUNS, Queue, take_all, wait_for};
 use super::report::Report;
 use crate::configured::Configured;
 
