@@ -15,7 +15,7 @@ const WORKERS: u64 = 4;
 /// How long a job takes.
 const WORK: Duration = Duration::from_millis(2);
 /// Submits that are sent before their answers are read.
-const AT_ONCE: u64 = 1_000;
+const AT_ONCE: usize = 1_000;
 
 /// What the workers have begun.
 #[derive(Default)]
@@ -45,21 +45,21 @@ fn work(address: SocketAddr, starts: &Starts) {
 /// Jobs of the whale, and a scheduled job of each other tenant, so that its key is known.
 fn fill(daemon: &windlass_testkit::daemon::Daemon, jobs: u64, tenants: u64) {
     let mut client = Peer::connect(daemon.address("gearman")).unwrap();
-    for first in (0..jobs).step_by(AT_ONCE as usize) {
-        let many = AT_ONCE.min(jobs - first);
+    for first in (0..jobs).step_by(AT_ONCE) {
+        let many = jobs.min(first + AT_ONCE as u64) - first;
         for number in first..first + many {
             client.send(&submission("shared", "", format!("[\"whale\", {number}]"), true)).unwrap();
         }
         (0..many).for_each(|_| assert_eq!(kind(&client.packet().unwrap()), Kind::JOB_CREATED));
     }
     let mut fwp = Fwp::connect(daemon.address("faktory"));
-    for first in (0..tenants).step_by(AT_ONCE as usize) {
+    for first in (0..tenants).step_by(AT_ONCE) {
         let job = |tenant| {
             format!(
                 r#"{{"jid":"tenant-{tenant}-later","queue":"shared","jobtype":"T","args":["tenant-{tenant}"],"at":"2099-01-01T00:00:00Z"}}"#
             )
         };
-        let jobs: Vec<String> = (first..tenants.min(first + AT_ONCE)).map(job).collect();
+        let jobs: Vec<String> = (first..tenants.min(first + AT_ONCE as u64)).map(job).collect();
         assert_eq!(fwp.ask(&format!("PUSHB [{}]", jobs.join(","))), "{}");
     }
 }
