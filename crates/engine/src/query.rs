@@ -271,6 +271,11 @@ impl QueueRow {
         self.places.get(state as usize).copied().unwrap_or_default()
     }
 
+    /// Workers that serve it. A program that has a job of it is one, even if it has given no name.
+    pub fn served_by(&self) -> u32 {
+        self.workers.max(u32::from(self.jobs(JobStateKind::Leased) > 0))
+    }
+
     /// Jobs that are ready, leased, scheduled or retrying: all except dead, parked and done ones.
     pub fn live(&self) -> u32 {
         JobStateKind::ALL.into_iter().filter(|state| state.is_live()).map(|state| self.jobs(state)).sum()

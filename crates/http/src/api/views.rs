@@ -163,7 +163,7 @@ view! {
         ready_by_priority: BTreeMap<u8, u32> = by_priority(&row.ready).filter(|(_, count)| *count > 0).collect(),
         /// Workers that serve it: registered for it, waiting there, with a job of it in hand, or with one taken from it within
         /// the last minute. One that has registered twice counts twice.
-        workers: u32 = workers(row),
+        workers: u32 = row.served_by(),
         /// Of these, those that wait there for a job; null at a daemon of a cluster that does not lead.
         waiting: Option<u32> = row.waiting,
         /// Its jobs of the last minute; null of a queue that is not among the 100 with the most traffic.
@@ -181,11 +181,6 @@ view! {
         /// The protocol whose jobs have that limit; null if the limit is for all jobs together.
         jobs_max_protocol: Option<&'static str> = row.jobs_max_of.map(|protocol| app.protocol_name(protocol)),
     }
-}
-
-/// Workers that serve a queue. A program that has a job of it is one, even if it has given no name.
-pub(crate) fn workers(row: &QueueRow) -> u32 {
-    row.workers.max(u32::from(row.jobs(JobStateKind::Leased) > 0))
 }
 
 view! {

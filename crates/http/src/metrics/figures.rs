@@ -100,7 +100,7 @@ impl QueueSeries {
             (one, other) => one.or(other),
         };
         self.paused += u64::from(row.is_paused());
-        self.workers += u64::from(crate::api::views::workers(row));
+        self.workers += u64::from(row.served_by());
         self.slots_held += u64::from(row.slots_held);
     }
 }

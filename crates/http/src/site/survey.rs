@@ -5,7 +5,6 @@ use std::time::{Duration, Instant};
 
 use windlass_engine::{JobStateKind, QueueRow, Timestamp};
 
-use crate::api::views::workers;
 use crate::name::Name;
 
 /// Queues that are named.
@@ -56,7 +55,7 @@ impl Survey {
     pub(super) fn add(&mut self, rows: &[QueueRow]) {
         for row in rows.iter().filter(|row| !row.is_paused()) {
             let name = || Name(row.name.clone()).to_string();
-            if workers(row) == 0 && row.jobs(JobStateKind::Ready) > 0 {
+            if row.served_by() == 0 && row.jobs(JobStateKind::Ready) > 0 {
                 self.unserved += 1;
                 if self.names.len() < NAMED_MAX {
                     self.names.push(name());
