@@ -195,7 +195,7 @@ fn names_of_queues_have_shares_by_protocol() {
     assert_eq!(said[600], kept);
     let said = makes(&mut broker, Protocol::FAKTORY, 11);
     assert!(said[..10].iter().all(|said| said.starts_with("1 new")), "{said:?}");
-    assert!(said[10].starts_with("1 refused: limit of queues reached: 610;"), "{said:?}");
+    assert!(said[10].starts_with("1 refused: limit of queues reached: 610, and"), "{said:?}");
     // A name that nothing uses gives way, of the protocol that is above its share: not FWP's, which was unused for longer.
     for job in [601, 1] {
         broker.says(1, JobCommand::Cancel(common::id(job)), ["1 done"]);
