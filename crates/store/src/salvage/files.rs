@@ -18,7 +18,7 @@ use crate::log::scan::scan_loosely;
 use crate::page::Point;
 use crate::record::Record;
 use crate::recover::{Report, repaired};
-use crate::store::{Error, Scan};
+use crate::store::{Error, Scan, UNVERIFIED};
 
 /// Reads a store as a start of the daemon would, and changes nothing.
 ///
@@ -117,7 +117,8 @@ impl Salvage {
             Err(why) => return self.cannot_read(place, why),
         };
         let mut damage = None;
-        for candidate in 0.. {
+        // What a start reads counts as a start reads it.
+        for candidate in is_in_order.then_some(UNVERIFIED).into_iter().chain(0..) {
             let mut found = Self::default();
             let loaded = load(&*scan, candidate, &mut |record, _| {
                 found.take(Record::decode(&mut Reader::new(record))?);
@@ -135,6 +136,7 @@ impl Salvage {
                     *self = found;
                     return Reached::Whole(point.seq);
                 }
+                Ok(Loaded::Damaged(_) | Loaded::None) if candidate == UNVERIFIED => {}
                 Ok(Loaded::Damaged(what)) => drop(damage.get_or_insert(what)),
                 Ok(Loaded::None) => break,
                 Err(why) => drop(damage.replace(why.to_string())),
@@ -185,13 +187,7 @@ impl Salvage {
                 records_of(entry.records).for_each(|record| self.take_bytes(record));
             }
         });
-        let loose = match scanned {
-            Ok(loose) => loose,
-            Err(why) => {
-                self.cannot_read(folder.display(), why);
-                return;
-            }
-        };
+        let Ok(loose) = scanned.map_err(|why| self.cannot_read(folder.display(), why)) else { return };
         (self.commits, self.commit) = (taken, last);
         if loose.mark.is_none() {
             self.unreadable.push(format!("{}: its mark is missing, damaged or of another store", folder.display()));

@@ -170,6 +170,9 @@ impl Case<'_> {
         match (opened, verdict) {
             (Ok(daemon), Ok(verdict)) => {
                 daemon.engine.check();
+                if !found.is_whole() {
+                    self.fail(format!("opened, but salvage misses a part: {:?}", found.unreadable));
+                }
                 if let Some(difference) = daemon.print().differs_from(&self.directory.acknowledged) {
                     self.fail(format!("the opened state differs from the acknowledged one: {difference}"));
                 }
