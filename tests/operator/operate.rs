@@ -260,8 +260,8 @@ fn an_ephemeral_daemon_prints_its_addresses_and_keeps_nothing() {
 
     let dir = tempfile::tempdir().unwrap();
     let mut command = Command::new(env!("CARGO_BIN_EXE_windlass"));
-    command.args(["serve", "--ephemeral", "--log-level", "error"]).env_clear().current_dir(dir.path());
-    let mut daemon = command.stdout(Stdio::piped()).spawn().unwrap();
+    command.args(["serve", "--ephemeral", "--log-level", "warn"]).env_clear().current_dir(dir.path());
+    let mut daemon = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let mut line = String::new();
     BufReader::new(daemon.stdout.take().unwrap()).read_line(&mut line).unwrap();
     let addresses: Value = serde_json::from_str(&line).unwrap();
@@ -286,6 +286,7 @@ fn an_ephemeral_daemon_prints_its_addresses_and_keeps_nothing() {
     assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0, "nothing on the disk");
     assert!(Command::new("kill").arg(daemon.id().to_string()).status().unwrap().success());
     assert!(daemon.wait().unwrap().success());
+    assert_eq!(std::io::read_to_string(daemon.stderr.unwrap()).unwrap(), "", "nothing to warn of");
 }
 
 #[test]

@@ -25,8 +25,8 @@ struct Cli {
     #[arg(long = "case", value_name = "NAME,…", value_delimiter = ',', default_value = "default")]
     cases: Vec<String>,
     /// Servers to compare: windlass, windlass-unix (over a Unix socket), windlass-watched (while it is scraped),
-    /// gearmand, gearmand-tN (N threads), gearmand-sqlite, redis-{no,everysec,always}, beanstalkd,
-    /// beanstalkd-{no,50ms,always}, router [default: all that are installed].
+    /// windlass-fair (100,000 keys take turns), gearmand, gearmand-tN (N threads), gearmand-sqlite,
+    /// redis-{no,everysec,always}, beanstalkd, beanstalkd-{no,50ms,always}, router [default: all that are installed].
     #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
     peers: Vec<String>,
     /// The durability settings to run windlass with.

@@ -120,10 +120,19 @@ pub(crate) enum Way {
     Unix,
     /// Over TCP, while it is scraped and a browser shows its overview.
     Watched,
+    /// Over TCP, while keys take turns: what stands before the first hyphen of jobs' unique ids.
+    Fair,
 }
 
-const WAYS: [(&str, Way); 3] =
-    [("windlass", Way::Tcp), ("windlass-unix", Way::Unix), ("windlass-watched", Way::Watched)];
+const WAYS: [(&str, Way); 4] = [
+    ("windlass", Way::Tcp),
+    ("windlass-unix", Way::Unix),
+    ("windlass-watched", Way::Watched),
+    ("windlass-fair", Way::Fair),
+];
+
+/// The policy of every queue of a daemon whose keys take turns.
+const FAIR: &str = "\n[queues.\"*\"]\nkey = { unique = true, split = \"-\" }\nfair = true\n";
 
 impl fmt::Display for Peer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -149,8 +158,7 @@ impl Durability {
 }
 
 impl Peer {
-    /// The peers with a name after `--peers`: for `windlass`, `windlass-unix` and `windlass-watched` one per
-    /// durability. `None` for an unknown name.
+    /// The peers with a name after `--peers`: for `windlass` and its other ways one per durability. `None` for an unknown name.
     pub(crate) fn named(name: &str, durabilities: &[Durability]) -> Option<Vec<Peer>> {
         if let Some((_, way)) = WAYS.iter().find(|(found, _)| *found == name) {
             let peer = |durability: &Durability| Peer::Windlass { durability: *durability, way: *way };
@@ -177,7 +185,7 @@ impl Peer {
         matches!(self, Peer::Windlass { .. })
     }
 
-    /// Whether this is the daemon the others are compared with. The one that is watched is one of the others.
+    /// Whether this is the daemon the others are compared with. Those that are watched or fair are some of the others.
     pub(crate) fn is_compared(self) -> bool {
         matches!(self, Peer::Windlass { way: Way::Tcp | Way::Unix, .. })
     }
@@ -280,7 +288,8 @@ impl Programs {
         let mut addresses = vec![addr.to_string()];
         addresses.extend((way == Way::Unix).then(|| format!("unix:{}", path.display())));
         let file = home.path().join("windlass.toml");
-        let text = configuration(home.path(), front_end, durability, &addresses);
+        let mut text = configuration(home.path(), front_end, durability, &addresses);
+        text.extend((way == Way::Fair).then_some(FAIR));
         fs::write(&file, text).map_err(Error::io("write the configuration"))?;
         let args = vec!["serve".to_owned(), "-c".to_owned(), file.display().to_string()];
         let mut launch = Launch::new(self.windlass.clone(), args, addr);
@@ -353,6 +362,7 @@ mod tests {
         assert_eq!(found("windlass").unwrap(), ["windlass-sync", "windlass-interval"]);
         assert_eq!(found("windlass-unix").unwrap(), ["windlass-unix-sync", "windlass-unix-interval"]);
         assert_eq!(found("windlass-watched").unwrap(), ["windlass-watched-sync", "windlass-watched-interval"]);
+        assert_eq!(found("windlass-fair").unwrap(), ["windlass-fair-sync", "windlass-fair-interval"]);
         for wrong in ["", "gearmand-t", "gearmand-t300", "gearmand-x", "Windlass", "redis"] {
             assert_eq!(found(wrong), None, "{wrong}");
         }

@@ -81,9 +81,9 @@ fn number_in(digits: &[u8]) -> Option<u64> {
     Some(u64::from_be_bytes(bytes))
 }
 
-/// A random unique id.
+/// A random unique id. What stands before its first hyphen is one of 100,000 values: the keys of `windlass-fair`.
 pub(crate) fn unique(rng: &mut fastrand::Rng) -> [u8; UNIQUE_BYTES] {
-    uuid(rng.u64(..), rng.u64(..))
+    uuid(rng.u64(..100_000) << 32 | u64::from(rng.u32(..)), rng.u64(..))
 }
 
 #[cfg(test)]

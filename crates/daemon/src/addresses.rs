@@ -7,20 +7,20 @@ use std::net::SocketAddr;
 use crate::failure::Failure;
 use windlass_net::Bound;
 
-/// The first address of each listener's name.
+/// The addresses of each listener's name.
 #[derive(Debug, Default)]
-pub(crate) struct Addresses(BTreeMap<&'static str, String>);
+pub(crate) struct Addresses(BTreeMap<&'static str, Vec<String>>);
 
 impl Addresses {
     /// Notes an address.
     pub(crate) fn note(&mut self, name: &'static str, bound: &Bound) {
-        let address = || bound.address().map_or_else(|_| "?".to_owned(), |address| address.to_string());
-        self.0.entry(name).or_insert_with(address);
+        let address = bound.address().map_or_else(|_| "?".to_owned(), |address| address.to_string());
+        self.0.entry(name).or_default().push(address);
     }
 
     /// Where the pages are, if HTTP has an address of TCP.
     pub(crate) fn pages(&self) -> Option<String> {
-        let address = self.0.get("http").filter(|address| address.parse::<SocketAddr>().is_ok())?;
+        let address = self.0.get("http")?.iter().find(|address| address.parse::<SocketAddr>().is_ok())?;
         Some(format!("http://{address}/"))
     }
 
@@ -30,7 +30,8 @@ impl Addresses {
             return;
         }
         let row = |name: &str, value: &str| format!("  {name:<18} {value}\n");
-        let rows: String = self.0.iter().filter(|(name, _)| **name != "http").map(|(name, at)| row(name, at)).collect();
+        let others = self.0.iter().filter(|(name, _)| **name != "http");
+        let rows: String = others.map(|(name, at)| row(name, &at.join(", "))).collect();
         let pages = self.pages().map(|pages| row("pages", &pages)).unwrap_or_default();
         let data = row("data", data);
         // As it was typed, because it may not be on the PATH. A link may have another program's name.
@@ -41,9 +42,10 @@ impl Addresses {
         drop(writeln!(io::stderr(), "Windlass {} serves\n{pages}{rows}{data}{hint}", env!("CARGO_PKG_VERSION")));
     }
 
-    /// Prints all of them as one line of JSON.
+    /// Prints the first of each name as one line of JSON.
     pub(crate) fn print(&self) -> Result<(), Failure> {
-        let line = serde_json::to_string(&self.0).unwrap_or_default() + "\n";
+        let firsts: BTreeMap<_, _> = self.0.iter().map(|(name, at)| (name, at.first())).collect();
+        let line = serde_json::to_string(&firsts).unwrap_or_default() + "\n";
         let mut out = io::stdout();
         let written = out.write_all(line.as_bytes()).and_then(|()| out.flush());
         written.map_err(|error| Failure::Runtime(format!("cannot print the addresses: {error}")))

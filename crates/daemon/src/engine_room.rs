@@ -228,8 +228,12 @@ impl EngineRoom {
     }
 }
 
-/// Starts the thread that moves bodies out of memory and back. Without a file for them, all stay.
+/// Starts the thread that moves bodies out of memory and back. Without a file for them, all stay; an ephemeral daemon
+/// has no files.
 fn start_loader(hub: &Arc<Hub>, bodies: Option<BodyFile>, config: &Config) -> Result<Option<Loader>, Failure> {
+    if config.ephemeral {
+        return Ok(None);
+    }
     let file = match bodies.map_or_else(|| BodyFile::create(&config.data_dir), Ok) {
         Ok(file) => file,
         Err(error) => {

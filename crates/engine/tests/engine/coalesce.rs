@@ -268,6 +268,17 @@ fn running(first: Push, second: Push) -> Broker {
     broker
 }
 
+/// Client 4 has job 1, and job 2 waits for its end, whatever comes in between.
+fn one_then_two(mut broker: Broker) {
+    assert_eq!((broker.place(1), broker.place(2)), ("leased".into(), "shelved".into()));
+    broker.at(9_000, []);
+    assert_eq!(taken(&mut broker), None);
+    broker.says(3, submit("u", "three"), ["3 attached j2"]);
+    broker.hear(4, finish(1));
+    broker.at(9_100, []);
+    assert_eq!(taken(&mut broker), Some((2, b"three".to_vec())));
+}
+
 #[test]
 fn under_a_new_leader_a_job_waits_for_the_one_that_a_worker_still_has() {
     let (first, second) = (|| foreground("u", "one"), || foreground("u", "two"));
@@ -281,13 +292,7 @@ fn under_a_new_leader_a_job_waits_for_the_one_that_a_worker_still_has() {
         succeed(&mut broker);
         broker.at(2_000, []);
         claims.iter().for_each(|(client, claim)| broker.says(*client, claim.clone(), []));
-        assert_eq!((broker.place(1), broker.place(2)), ("leased".into(), "shelved".into()), "{claims:?}");
-        broker.at(9_000, []);
-        assert_eq!(taken(&mut broker), None);
-        broker.says(3, submit("u", "three"), ["3 attached j2"]);
-        broker.hear(4, finish(1));
-        broker.at(9_100, []);
-        assert_eq!(taken(&mut broker), Some((2, b"three".to_vec())));
+        one_then_two(broker);
     }
 }
 
@@ -297,13 +302,7 @@ fn under_a_new_leader_a_foreground_job_follows_a_durable_one() {
     succeed(&mut broker);
     broker.says(2, pushed(2, foreground("u", "two")), []);
     broker.says(4, holds(1), []);
-    assert_eq!((broker.place(1), broker.place(2)), ("leased".into(), "shelved".into()));
-    broker.at(9_100, []);
-    assert_eq!(taken(&mut broker), None);
-    broker.says(3, submit("u", "three"), ["3 attached j2"]);
-    broker.hear(4, finish(1));
-    broker.at(9_200, []);
-    assert_eq!(taken(&mut broker), Some((2, b"three".to_vec())));
+    one_then_two(broker);
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! The client's side: for tests, fuzzing and load generators.
+//! The client's side: for commands that are clients, tests, fuzzing and load generators.
 
 use bytes::{BufMut, Bytes, BytesMut};
 use crypto_box::{PublicKey, SalsaBox, SecretKey};
