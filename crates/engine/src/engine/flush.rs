@@ -18,6 +18,9 @@ const BATCHES: u64 = 0;
 const JOBS: u64 = 1;
 const QUEUES: u64 = 2;
 
+/// How much was removed, and where the next visit continues.
+type Removed = (u32, Option<u64>);
+
 pub(super) fn flush(
     state: &mut State,
     protocol: Protocol,
@@ -30,9 +33,9 @@ pub(super) fn flush(
     let limit = state.page(limit);
     let Cursor(stage, at) = after;
     let (changed, next) = match stage {
-        BATCHES => flush_batches(state, protocol, JobId(at), limit, call.context),
-        JOBS => flush_jobs(state, protocol, at, limit, call.context),
-        QUEUES => flush_queues(state, protocol, at, limit, call.context),
+        BATCHES => flush_batches(state, protocol, (at, limit), call.context),
+        JOBS => flush_jobs(state, protocol, (at, limit), call.context),
+        QUEUES => flush_queues(state, protocol, (at, limit), call.context),
         _ => (0, None),
     };
     let next = match next {
@@ -50,11 +53,10 @@ pub(super) fn flush(
 fn flush_batches(
     state: &mut State,
     protocol: Protocol,
-    first: JobId,
-    limit: usize,
+    (first, limit): (u64, usize),
     context: &mut Context,
-) -> (u32, Option<u64>) {
-    let (page, next) = cut(state.batches.from(first).map(|batch| (batch.id, batch.protocol)), limit);
+) -> Removed {
+    let (page, next) = cut(state.batches.from(JobId(first)).map(|batch| (batch.id, batch.protocol)), limit);
     state.work.spend(CHANGE * page.len() as u64);
     let doomed = page.into_iter().filter(|(_, other)| *other == protocol);
     let changed = doomed.map(|(id, _)| state.batches.forget(id, false, &mut context.changes)).count_u32();
@@ -62,13 +64,7 @@ fn flush_batches(
 }
 
 /// Removes jobs in any state, leased ones included.
-fn flush_jobs(
-    state: &mut State,
-    protocol: Protocol,
-    first: u64,
-    limit: usize,
-    context: &mut Context,
-) -> (u32, Option<u64>) {
+fn flush_jobs(state: &mut State, protocol: Protocol, (first, limit): (u64, usize), context: &mut Context) -> Removed {
     let filter = Filter { protocol: Some(protocol), ..Filter::default() };
     let Page { slots, next, .. } = matching(state, (&filter, None), Scope::ALL, (Cursor(first, 0), limit));
     state.work.spend(CHANGE * slots.len() as u64);
@@ -76,13 +72,7 @@ fn flush_jobs(
 }
 
 /// Removes queues in which this protocol has no jobs, no workers and no limits. They do not count in the result.
-fn flush_queues(
-    state: &mut State,
-    protocol: Protocol,
-    first: u64,
-    limit: usize,
-    context: &mut Context,
-) -> (u32, Option<u64>) {
+fn flush_queues(state: &mut State, protocol: Protocol, (first, limit): (u64, usize), context: &mut Context) -> Removed {
     // Each existing queue counts as a row, removed or not.
     let looked = |id| {
         state.queues.at(id).map(|queue| (id, is_unused(queue, protocol).then(|| queue.removed_with(Some(protocol)))))
