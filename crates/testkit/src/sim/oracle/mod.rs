@@ -169,9 +169,15 @@ impl Oracle {
 
     /// Learns what the engine has chosen by dice. Whether it may choose that is for [`Self::wait_ms`].
     pub(crate) fn learn(&mut self, engine: &Engine) {
-        let wait = |job: &Job| match job.state {
-            JobState::Retrying(at) => Some(at),
-            _ => job.extra.as_deref()?.failure.as_ref()?.next_at.map(|at| self.by_engine(at)),
+        let wait = |job: &Job| {
+            let failure = job.extra.as_deref().and_then(|extra| extra.failure.as_ref());
+            let next_at = failure.and_then(|last| Some((self.by_engine(last.at), self.by_engine(last.next_at?))));
+            match (&job.state, next_at) {
+                // After a failure of this turn a submit that the job took in may have moved its state.
+                (JobState::Retrying(_), Some((at, next_at))) if at == self.turn.0 => Some(next_at),
+                (JobState::Retrying(at), _) => Some(*at),
+                (_, next_at) => next_at.map(|(_, next_at)| next_at),
+            }
         };
         self.chosen = engine.jobs().filter_map(|job| Some((job.id, wait(job)?))).collect();
     }
