@@ -138,7 +138,7 @@ pub enum TakeCommand {
     /// does not wait has no deadline.
     Take(Take),
     /// Wait for work on a queue that the client serves (Gearman `PRE_SLEEP`). Answer: one `WorkAvailable`, at once or
-    /// later. In the second case, leases of its connection that would end with a requeue last as long as it.
+    /// later.
     WaitForWork,
     /// Allow the engine to send this many more jobs, without further requests, from the queues that the client serves
     /// (EventMQ `READY`). Answers: one `Delivered` for each.

@@ -13,7 +13,6 @@ use crate::command::TakeCommand;
 use crate::context::Context;
 use crate::event::Reply;
 use crate::ids::{ClientId, Tag, Timestamp};
-use crate::jobs::{OnExpiry, Slot};
 use crate::refusal::{Capacity, Refusal};
 use crate::request::{From, LeaseTerms, QueueKind, Select, Take, Wait};
 
@@ -147,25 +146,12 @@ fn wait_for_work(state: &mut State, id: ClientId, context: &mut Context) -> Resu
     let work = client.subscriptions().iter().find(has_work).map(|served| served.queue);
     match work {
         Some(queue) => wake(state, id, queue, context),
-        None => {
-            lift_limits(state, id);
-            state.waiters().sleep(id);
-        }
+        None => state.waiters().sleep(id),
     }
     if let Some(queue) = woken_for {
         serve(state, queue, context);
     }
     Ok(())
-}
-
-/// A worker sleeps while it has jobs: it takes late answers for those to its next requests. Limits that would give its
-/// jobs to others end, so it can finish them.
-fn lift_limits(state: &mut State, worker: ClientId) {
-    let requeues = |slot: &Slot| state.jobs.at(*slot)?.lease().map(|lease| lease.on_expiry == OnExpiry::Requeue);
-    let held = state.jobs.holders().held_by(worker).iter().filter_map(|job| state.jobs.slot(*job));
-    for slot in held.filter(|slot| requeues(slot) == Some(true)).collect::<Vec<_>>() {
-        state.jobs.move_lease_end(slot, Timestamp::NEVER, true, state.now, &mut state.timers);
-    }
 }
 
 fn credit(state: &mut State, id: ClientId, credits: u32, select: Select, context: &mut Context) -> Result<(), Refusal> {

@@ -275,15 +275,6 @@ impl Oracle {
         }
     }
 
-    /// A lease has no end any more.
-    pub(super) fn lift_end(&mut self, id: JobId) {
-        let memo = self.job_mut(id);
-        if let JobState::Leased(lease) = &mut memo.job.state {
-            lease.until = Timestamp::NEVER;
-            memo.lease_due = Timestamp::NEVER;
-        }
-    }
-
     pub(super) fn repay(&mut self, client: ClientId, claim: Claim, body: &Bytes, to: RepayTo) -> Answer {
         let id = self.claimed_of(client, claim, QueueKind::Cycle)?;
         self.check_body(self.job(id).map(|memo| memo.job.queue), body)?;

@@ -3,9 +3,7 @@
 use std::cmp::Reverse;
 
 use bytes::Bytes;
-use windlass_engine::{
-    ClientId, Holder, JobId, Lease, Notice, OnExpiry, Protocol, QueueId, QueueKind, Refusal, Reply, Select, Tag,
-};
+use windlass_engine::{ClientId, JobId, Notice, Protocol, QueueId, QueueKind, Refusal, Reply, Select, Tag};
 
 use super::memo::{Blocked, Served, Wakeup};
 use super::{Answer, ClientMemo, JobMemo, Oracle, Waiting, id_of};
@@ -36,11 +34,6 @@ impl Oracle {
         match work {
             Some(queue) => self.wake(id, queue),
             None => {
-                let holder = Holder::Connection(id);
-                let limited = |lease: &Lease| lease.holder == holder && lease.on_expiry == OnExpiry::Requeue;
-                for job in self.jobs_where(|memo| memo.job.lease().is_some_and(limited)) {
-                    self.lift_end(job);
-                }
                 let since = self.next_wait();
                 self.open_client(id)?.waiting = Waiting::Asleep { since };
             }
