@@ -72,14 +72,16 @@ impl Laws {
         }
     }
 
-    /// Checks the events of a push while nothing was due.
-    pub(crate) fn watch_push(said: &[(ClientId, Event)]) {
+    /// Checks the events of a push while nothing was due. Where a sleeper was woken for an earlier job, a client that serves
+    /// the queue may take that one, and then one that takes the unclaimed gets the new one.
+    pub(crate) fn watch_push(said: &[(ClientId, Event)], takes_unclaimed: bool) {
         let count = |is: fn(&Event) -> bool| said.iter().filter(|(_, event)| is(event)).count();
         assert!(
             count(|event| matches!(event, Event::Notice(Notice::WorkAvailable))) <= 1,
             "one push, one woken: {said:?}"
         );
-        assert!(count(|event| event.handed_out().is_some()) <= 1, "one push, one taken: {said:?}");
+        let most = 1 + usize::from(takes_unclaimed);
+        assert!(count(|event| event.handed_out().is_some()) <= most, "one push, one taken: {said:?}");
     }
 
     /// After a restart all connections are gone, and the deliveries that ended with the daemon may be forgotten.

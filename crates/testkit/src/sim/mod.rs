@@ -309,7 +309,7 @@ impl Life {
         self.note_submits(&away, &heard);
         self.judge(Some((client, &command)), &heard, &said);
         if matches!(command, Command::Job(JobCommand::Push(_))) && !due {
-            Laws::watch_push(&heard);
+            Laws::watch_push(&heard, self.oracle.takes_unclaimed());
         }
         self.tally.note_command(&command);
     }

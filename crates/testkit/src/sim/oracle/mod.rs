@@ -272,6 +272,11 @@ impl Oracle {
 
     // ---- time ------------------------------------------------------------------------------------------------------
 
+    /// Whether a client also takes what nobody else serves.
+    pub(crate) fn takes_unclaimed(&self) -> bool {
+        self.clients.iter().any(|client| client.subscriptions.iter().any(|served| served.unclaimed.is_some()))
+    }
+
     /// The next deadline, if there is one.
     pub(crate) fn next_deadline(&self) -> Option<Timestamp> {
         self.next_due().map(|(at, _)| at)
