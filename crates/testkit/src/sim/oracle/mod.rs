@@ -172,11 +172,10 @@ impl Oracle {
         let wait = |job: &Job| {
             let failure = job.extra.as_deref().and_then(|extra| extra.failure.as_ref());
             let next_at = failure.and_then(|last| Some((self.by_engine(last.at), self.by_engine(last.next_at?))));
-            match (&job.state, next_at) {
+            match job.state {
                 // After a failure of this turn a submit that the job took in may have moved its state.
-                (JobState::Retrying(_), Some((at, next_at))) if at == self.turn.0 => Some(next_at),
-                (JobState::Retrying(at), _) => Some(*at),
-                (_, next_at) => next_at.map(|(_, next_at)| next_at),
+                JobState::Retrying(at) if next_at.is_none_or(|(failed_at, _)| failed_at != self.turn.0) => Some(at),
+                _ => next_at.map(|(_, next_at)| next_at),
             }
         };
         self.chosen = engine.jobs().filter_map(|job| Some((job.id, wait(job)?))).collect();
@@ -272,9 +271,8 @@ impl Oracle {
 
     // ---- time ------------------------------------------------------------------------------------------------------
 
-    /// Whether a client also takes what nobody else serves.
     pub(crate) fn takes_unclaimed(&self) -> bool {
-        self.clients.iter().any(|client| client.subscriptions.iter().any(|served| served.unclaimed.is_some()))
+        self.clients.iter().flat_map(|client| &client.subscriptions).any(|served| served.unclaimed.is_some())
     }
 
     /// The next deadline, if there is one.
