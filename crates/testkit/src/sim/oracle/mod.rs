@@ -271,10 +271,6 @@ impl Oracle {
 
     // ---- time ------------------------------------------------------------------------------------------------------
 
-    pub(crate) fn takes_unclaimed(&self) -> bool {
-        self.clients.iter().flat_map(|client| &client.subscriptions).any(|served| served.unclaimed.is_some())
-    }
-
     /// The next deadline, if there is one.
     pub(crate) fn next_deadline(&self) -> Option<Timestamp> {
         self.next_due().map(|(at, _)| at)

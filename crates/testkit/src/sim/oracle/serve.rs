@@ -26,6 +26,11 @@ enum Next {
 }
 
 impl Oracle {
+    /// Whether a client also takes what nobody else serves.
+    pub(crate) fn takes_unclaimed(&self) -> bool {
+        self.clients.iter().flat_map(|client| &client.subscriptions).any(|served| served.unclaimed.is_some())
+    }
+
     pub(super) fn sleep(&mut self, id: ClientId) -> Answer {
         let woken_for = self.stop_waking(id)?;
         let subscriptions = self.open_client(id)?.subscriptions.clone();
