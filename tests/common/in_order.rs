@@ -67,10 +67,15 @@ pub struct InOrder {
 impl InOrder {
     /// Submits this many jobs of each of this many keys to the first of these daemons.
     pub fn submit(keys: u64, jobs: u64, daemons: Vec<SocketAddr>) -> Arc<Self> {
+        Self::submit_long(keys, jobs, daemons, 0)
+    }
+
+    /// The same, with bodies of this many bytes and a few more.
+    pub fn submit_long(keys: u64, jobs: u64, daemons: Vec<SocketAddr>, bytes: usize) -> Arc<Self> {
         let mut client = Peer::connect(daemons[0]).unwrap();
         for number in 0..jobs {
             for key in 0..keys {
-                client.submit(QUEUE, "", format!("key-{key}|{number}")).unwrap();
+                client.submit(QUEUE, "", format!("key-{key}|{number}{}", " ".repeat(bytes))).unwrap();
             }
         }
         let addresses = Mutex::new(daemons);
@@ -98,7 +103,7 @@ impl InOrder {
             let Some(assigned) = worker.grab()? else { continue };
             let text = String::from_utf8(assigned.workload.to_vec()).unwrap();
             let (key, number) = text.split_once('|').unwrap();
-            let job = (key.to_owned(), number.parse().unwrap());
+            let job = (key.to_owned(), number.trim_end().parse().unwrap());
             self.ledger.lock().unwrap().begin(&job, daemon);
             thread::sleep(Duration::from_millis(1));
             self.ledger.lock().unwrap().end(&job);

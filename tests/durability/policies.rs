@@ -1,6 +1,7 @@
 //! Policies through kills: see also `cluster/policies.rs`.
 
 use crate::common::daemon;
+use crate::common::http::Http;
 use crate::common::in_order::{InOrder, ORDERED};
 
 #[test]
@@ -16,5 +17,21 @@ fn jobs_of_a_key_stay_in_order_and_never_overlap_through_kills() {
         daemon.restart();
         jobs.restarted(0, daemon.address("gearman"));
     }
+    jobs.finish(workers);
+}
+
+/// Most bodies are not in memory when the daemon starts, and keys are read in them.
+#[test]
+fn keys_are_read_in_bodies_that_are_not_in_memory() {
+    let dir = tempfile::tempdir().unwrap();
+    let memory = format!("limits.memory = \"4MiB\"\n{ORDERED}");
+    let mut daemon = daemon(dir.path()).set(&memory).start();
+    let jobs = InOrder::submit_long(3, 60, vec![daemon.address("gearman")], 100_000);
+    daemon.kill();
+    daemon.restart();
+    jobs.restarted(0, daemon.address("gearman"));
+    let stored = Http(daemon.address("http")).get("/metrics").text().contains("windlass_jobs_stored 0\n");
+    assert!(!stored, "all bodies are in memory");
+    let workers: Vec<_> = (0..4).map(|_| jobs.work(0)).collect();
     jobs.finish(workers);
 }

@@ -198,7 +198,6 @@ impl Bridge {
     }
 
     /// A result of a worker of `from` as bytes. `None`: results of that protocol are not converted.
-    #[must_use]
     pub fn result<'a>(&self, from: Protocol, result: &'a [u8]) -> Option<Cow<'a, [u8]>> {
         Some(self.origin(from)?.result(result))
     }

@@ -16,7 +16,6 @@ pub fn grouped(number: impl Display) -> String {
 }
 
 /// How many there are of a thing: `1 job`, `1,234 jobs`, `2 batches`, `3 entries`.
-#[must_use]
 pub fn counted(count: u64, thing: &str) -> String {
     let (stem, ending) = match thing.strip_suffix('y').filter(|stem| !stem.ends_with(['a', 'e', 'o', 'u'])) {
         _ if count == 1 => (thing, ""),

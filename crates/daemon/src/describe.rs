@@ -63,11 +63,8 @@ fn clients(acceptor: &Acceptor) {
 fn queues(acceptor: &Acceptor) {
     let (mut all, mut most, mut after) = (0, Vec::new(), Some(Cursor::default()));
     while let Some(page) = after.take() {
-        let Ok(Reply::Queues { rows, next }) =
-            acceptor.broker().ask(Query::Queues { after: page, limit: ROWS_MAX }.into())
-        else {
-            break;
-        };
+        let query = Query::Queues { after: page, limit: ROWS_MAX };
+        let Ok(Reply::Queues { rows, next }) = acceptor.broker().ask(query.into()) else { break };
         all += rows.len();
         most.extend(rows);
         after = next;

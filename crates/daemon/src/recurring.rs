@@ -75,10 +75,8 @@ fn is_same(old: &Schedule, new: &NewSchedule) -> bool {
 
 /// The schedules that a configuration has set for a protocol, by name.
 fn configured(broker: &dyn Broker, protocol: Protocol) -> BTreeMap<Bytes, Schedule> {
-    let ours = |row: Schedule| {
-        let key = row.key.clone().filter(|key| key.starts_with(CONFIGURED.as_bytes()))?;
-        Some((key, row))
-    };
+    let is_ours = |key: &Bytes| key.starts_with(CONFIGURED.as_bytes());
+    let ours = |row: Schedule| Some((row.key.clone().filter(is_ours)?, row));
     let (mut found, mut after) = (BTreeMap::new(), Some(Cursor::default()));
     while let Some(page) = after {
         let query = Query::Schedules { protocol: Some(protocol), after: page, limit: u32::MAX };

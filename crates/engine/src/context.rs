@@ -1,5 +1,7 @@
 //! A turn: the engine's input besides commands (time, a random seed) and its output (changes, events, warnings).
 
+use std::collections::BTreeMap;
+
 use bytes::Bytes;
 
 use crate::change::Change;
@@ -28,6 +30,9 @@ pub struct Context {
     /// Bodies without which the last command cannot be done. It has changed nothing and gets no reply: the caller loads
     /// them ([`crate::Engine::set_loaded`]) and gives the command again.
     pub missing: Vec<(JobId, Stored)>,
+    /// Bodies for the next command. [`crate::BulkCommand::ReadKeys`] needs them only once: with
+    /// these it is done without [`crate::Engine::set_loaded`].
+    pub lent: BTreeMap<JobId, (Stored, Bytes)>,
     rng: u64,
 }
 
@@ -43,6 +48,7 @@ impl Context {
             events: Vec::new(),
             warnings: Vec::new(),
             missing: Vec::new(),
+            lent: BTreeMap::new(),
             rng: seed,
         }
     }

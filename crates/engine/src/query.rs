@@ -415,7 +415,6 @@ macro_rules! totals {
             pub const COUNT: usize = [$(stringify!($name)),*].len();
 
             /// All counters, in this order.
-            #[must_use]
             pub const fn values(&self) -> [u64; Self::COUNT] {
                 [$(self.$name),*]
             }

@@ -102,13 +102,11 @@ impl Refusal {
     /// session may answer such a refusal like success (FWP's `ACK`, EventMQ's `UNSCHEDULE`). It therefore must wait
     /// until the journal has written the change that caused this state, which another connection may have made a moment
     /// ago.
-    #[must_use]
     pub const fn is_already_so(self) -> bool {
         matches!(self, Self::NotFound(Thing::Job | Thing::Schedule | Thing::Queue) | Self::NotUnique)
     }
 
     /// Its kind as a name, for programs and metrics.
-    #[must_use]
     pub const fn code(self) -> &'static str {
         match self {
             Self::Limit { what: Capacity::NameBytes, .. } => "name_too_long",
@@ -138,7 +136,6 @@ impl Refusal {
 
 impl Capacity {
     /// The refusal of a command that exceeds this limit.
-    #[must_use]
     pub fn exceeded(self, held: impl Into<u64>, limit: impl Into<u64>) -> Refusal {
         Refusal::Limit { what: self, held: held.into(), limit: limit.into() }
     }

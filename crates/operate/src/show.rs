@@ -427,7 +427,6 @@ fn age(seconds: &Value) -> String {
 }
 
 /// Text that is safe for a terminal: a name or a body must not command it.
-#[must_use]
 pub fn printable(text: &str) -> String {
     text.chars().map(|char| if char.is_control() { '\u{fffd}' } else { char }).collect()
 }

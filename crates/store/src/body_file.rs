@@ -179,13 +179,11 @@ impl BodyFile {
     }
 
     /// What reads it on other threads.
-    #[must_use]
     pub fn reader(&self) -> BodyReader {
         self.reader.clone()
     }
 
     /// Bytes on the disk, about. Those in files that the store has count as the store's.
-    #[must_use]
     pub fn disk_bytes(&self) -> u64 {
         let own = self.extents.uses.len().saturating_sub(self.free.len().saturating_sub(KEPT));
         let files = self.reader.files();
@@ -195,7 +193,6 @@ impl BodyFile {
     }
 
     /// Bytes of bodies.
-    #[must_use]
     pub const fn bytes(&self) -> u64 {
         self.bytes
     }

@@ -154,19 +154,16 @@ impl Checkpointer {
     }
 
     /// The log, for reading.
-    #[must_use]
     pub fn tail(&self) -> &dyn LogTail {
         &*self.tail
     }
 
     /// Its figures.
-    #[must_use]
     pub fn figures(&self) -> Arc<StoreFigures> {
         Arc::clone(&self.figures)
     }
 
     /// Whether a checkpoint is due by the bytes appended since the last one, not counting those left to the next.
-    #[must_use]
     pub fn is_due(&self) -> bool {
         let behind = self.tail.bytes_behind(self.point.seq);
         let is_worth_it = || self.table.is_writable() || behind >= self.rebuild_worth();
@@ -182,7 +179,6 @@ impl Checkpointer {
     }
 
     /// Whether a checkpoint is worthwhile while the daemon is idle.
-    #[must_use]
     pub fn is_worth_while(&self) -> bool {
         let behind = self.tail.bytes_behind(self.point.seq);
         // Rebuilding a table for very few changes only costs.
@@ -191,7 +187,6 @@ impl Checkpointer {
 
     /// Whether the log still keeps commits that the last checkpoint put into the table. One more checkpoint lets the
     /// log forget them, even if nothing was committed since.
-    #[must_use]
     pub const fn holds_back(&self) -> bool {
         self.forgotten < self.point.seq
     }

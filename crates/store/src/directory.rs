@@ -92,7 +92,6 @@ impl Guard {
     }
 
     /// The right to the store, if it is limited in time.
-    #[must_use]
     pub fn tenure(&self) -> Option<Arc<dyn Tenure>> {
         self.tenure.clone()
     }

@@ -44,7 +44,6 @@ impl Found {
     }
 
     /// Whether a table with this value of its [point](point_key) has the same records.
-    #[must_use]
     pub fn is_of(&self, point: &[u8]) -> bool {
         self.point.encode() == point
     }
@@ -92,13 +91,11 @@ impl Found {
 }
 
 /// The key of a table's point: its value changes with each checkpoint.
-#[must_use]
 pub const fn point_key() -> &'static [u8] {
     POINT_KEY
 }
 
 /// The key and the value that a new table must hold: the point of an empty log.
-#[must_use]
 pub fn new_table() -> (&'static [u8], Vec<u8>) {
     (POINT_KEY, Point::start(0).encode())
 }

@@ -90,7 +90,6 @@ fn records_of(bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
 
 impl Salvage {
     /// Whether nothing is missing.
-    #[must_use]
     pub fn is_whole(&self) -> bool {
         self.commits_missing == 0 && self.unreadable.is_empty()
     }

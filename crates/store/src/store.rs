@@ -350,7 +350,6 @@ pub enum Error {
 
 impl Error {
     /// Whether another process has taken the store over.
-    #[must_use]
     pub const fn is_deposed(&self) -> bool {
         matches!(self, Self::Deposed { .. })
     }

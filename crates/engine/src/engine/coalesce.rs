@@ -126,7 +126,7 @@ pub(super) fn absorb(
     }
     remember_put(state, slot, context);
     suits_anew(state, slot, context);
-    read_key(state, slot);
+    read_key(state, slot, None);
 }
 
 /// Where a waiting job goes whose time is now this. The pause after a failure stays.

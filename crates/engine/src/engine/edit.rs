@@ -28,7 +28,7 @@ pub(super) fn replace(state: &mut State, job: &JobRef, body: &Bytes, call: &mut 
     state.jobs.update(slot, |job| job.payload = Payload::copy(job.key(), job.name(), body));
     remember_put(state, slot, call.context);
     suits_anew(state, slot, call.context);
-    read_key(state, slot);
+    read_key(state, slot, None);
     call.done();
     Ok(())
 }

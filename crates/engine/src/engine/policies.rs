@@ -1,5 +1,7 @@
 //! Policies: obeyed once they are set, the keys of jobs that are there read, and keys listed.
 
+use bytes::Bytes;
+
 use super::call::Call;
 use super::serve::serve;
 use super::state::State;
@@ -25,31 +27,34 @@ pub(super) fn renew_policies(state: &mut State, ids: &[QueueId], call: &mut Call
 
 /// Reads the keys of jobs that have none, a page at a time.
 pub(super) fn read_keys(state: &mut State, (after, limit): (Cursor, u32), call: &mut Call<'_>) {
-    let limit = state.page(limit);
-    let (mut slots, mut next, mut bytes): (Vec<Slot>, Option<Cursor>, usize) = (Vec::new(), None, 0);
+    let (limit, lent) = (state.page(limit), std::mem::take(&mut call.context.lent));
+    let (mut found, mut next, mut loads, mut bytes): (Vec<(Slot, Option<&Bytes>)>, _, _, _) = (Vec::new(), None, 0, 0);
     for (looked, (id, slot)) in state.jobs.oldest_from(JobId(after.0)).enumerate() {
-        if looked >= limit || call.context.missing.len() >= LOADED_MAX || bytes > BYTES_MAX {
+        if looked >= limit || loads >= LOADED_MAX || bytes > BYTES_MAX {
             next = Some(Cursor(id.0, 0));
             break;
         }
         let Some(job) = state.jobs.at(slot).filter(|job| state.queues.lacks_key(job)) else { continue };
-        slots.push(slot);
-        bytes += job.payload.body_len();
-        call.context.missing.extend(job.payload.stored().map(|stored| (id, stored)));
+        let stored = job.payload.stored().filter(|_| state.queues.keys_are_in_bodies(job.queue));
+        let body = lent.get(&id).filter(|(from, _)| stored == Some(*from)).map(|(_, body)| body);
+        found.push((slot, body));
+        call.context.missing.extend(stored.filter(|_| body.is_none()).map(|stored| (id, stored)));
+        (loads, bytes) = (loads + usize::from(stored.is_some()), bytes + job.payload.body_len());
     }
     state.work.spend(STEP * limit as u64);
     if !call.context.missing.is_empty() {
         return;
     }
-    let changed: u32 = slots.into_iter().map(|slot| u32::from(read_key(state, slot))).sum();
+    let changed: u32 = found.into_iter().map(|(slot, body)| u32::from(read_key(state, slot, body))).sum();
     state.work.spend(CHANGE * u64::from(changed));
     call.reply(Reply::Mutated { changed, next });
 }
 
-/// Reads the key of a job again. Returns whether it has changed.
-pub(super) fn read_key(state: &mut State, slot: Slot) -> bool {
+/// Reads the key of a job again, in a body that is not in memory in this one. Returns whether it has changed.
+pub(super) fn read_key(state: &mut State, slot: Slot, lent: Option<&Bytes>) -> bool {
     let State { queues, jobs, now, timers, reader, .. } = state;
-    jobs.at(slot).is_some_and(|job| queues.read_key((job, slot), reader.as_deref(), *now, timers))
+    let lent = lent.map(|body| &**body);
+    jobs.at(slot).is_some_and(|job| queues.read_key((job, slot), (lent, reader.as_deref()), *now, timers))
 }
 
 /// A queue's policy, and a page of its keys.

@@ -3,13 +3,16 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::policy::{Facts, Gate, Hold, KeyRow, NO_KEY, Policy, PolicyRow};
+use super::policy::{Facts, Gate, Hold, KeyRow, KeySource, NO_KEY, Policy, PolicyRow};
 use super::queue::Queue;
 use super::table::Queues;
 use crate::condition::JobReader;
 use crate::ids::{QueueId, Timestamp};
 use crate::jobs::{Job, JobStateKind, Jobs, Slot};
 use crate::timers::Timers;
+
+/// A body that is not in memory, and who finds keys in bodies.
+type Reading<'a> = (Option<&'a [u8]>, Option<&'a dyn JobReader>);
 
 impl Queue {
     /// The same queue with a policy.
@@ -124,18 +127,25 @@ impl Queues {
         policy.and_then(|policy| policy.key.as_ref()).map(|key| key.read(facts, reader)).unwrap_or_default()
     }
 
-    fn read(&self, job: &Job, reader: Option<&dyn JobReader>) -> Vec<u8> {
+    /// Whether the policy of a queue looks for keys in bodies.
+    pub(crate) fn keys_are_in_bodies(&self, queue: QueueId) -> bool {
+        let key = self.at(queue).and_then(Queue::policy).and_then(|policy| policy.key.as_ref());
+        key.is_some_and(|key| !matches!(key, KeySource::Unique(_)))
+    }
+
+    /// The key of a job. `None`: it is in the body, which is neither in memory nor lent.
+    fn read(&self, job: &Job, (lent, reader): Reading<'_>) -> Option<Vec<u8>> {
         if !self.at(job.queue).is_some_and(Queue::has_keys) {
-            return Vec::new();
+            return Some(Vec::new());
         }
-        let body = job.payload.stored().is_none().then(|| job.body());
-        self.key_of(job.queue, Facts { protocol: job.protocol, body, unique: job.key() }, reader)
+        let body = if job.payload.stored().is_none() { Some(job.body()) } else { lent };
+        let facts = Facts { protocol: job.protocol, body, unique: job.key() };
+        (body.is_some() || !self.keys_are_in_bodies(job.queue)).then(|| self.key_of(job.queue, facts, reader))
     }
 
     /// A job gets its key, before it enters its first state.
     pub(crate) fn add_key(&mut self, job: &Job, reader: Option<&dyn JobReader>, now: Timestamp) {
-        let key = self.read(job, reader);
-        if !key.is_empty() {
+        if let Some(key) = self.read(job, (None, reader)).filter(|key| !key.is_empty()) {
             self.set_key(job, &key, now);
         }
     }
@@ -175,11 +185,13 @@ impl Queues {
     pub(crate) fn read_key(
         &mut self,
         (job, slot): (&Job, Slot),
-        reader: Option<&dyn JobReader>,
+        by: Reading<'_>,
         now: Timestamp,
         timers: &mut Timers,
     ) -> bool {
-        let (before, key) = (self.job_keys.get(job.id).unwrap_or(NO_KEY), self.read(job, reader));
+        let (before, Some(key)) = (self.job_keys.get(job.id).unwrap_or(NO_KEY), self.read(job, by)) else {
+            return false;
+        };
         let Some(gate) = self.gate_mut(job.queue).filter(|gate| !gate.is_called(before, &key)) else { return false };
         gate.leave(job, before);
         self.remove_key(job, timers);

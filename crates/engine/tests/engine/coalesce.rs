@@ -328,6 +328,23 @@ fn a_job_that_a_client_brings_back_has_its_identity_again() {
     assert_eq!((broker.place(1), broker.place(1_048_578)), ("leased".into(), "shelved".into()));
 }
 
+/// `latest = false`: the body stays, and is not in memory.
+#[test]
+fn a_submit_that_becomes_a_job_leaves_it_the_key_that_it_has() {
+    let policy = Policy { key: Some(KeySource::Prefix(b'|')), key_running_max: Some(1), ..Policy::default() };
+    let rows = [(name("q"), QueueSettings { policy, ..QueueSettings::default() })];
+    let mut broker = Broker::new();
+    broker.hear(1, Command::Queue(QueueCommand::SetPatterns(Box::new(rows.into_iter().collect()))));
+    broker.hear(1, rule(Coalesce { latest: false, quiet_ms: 0, ..RULE }));
+    let long = "acme|a body that is longer than what is kept of its place, so that it can be elsewhere";
+    broker.says(1, submit("u", long), ["1 new j1"]);
+    assert!(broker.engine.set_stored(JobId(1), long.as_bytes(), 0));
+    broker.says(1, submit("u", "umbrella|"), ["1 attached j1"]);
+    let keys = broker.hear(1, Command::Query(Query::Keys { queue: name("q"), after: Default::default(), limit: 9 }));
+    let [(_, Event::Reply(_, Reply::Keys { rows, .. }))] = keys.as_slice() else { panic!("{keys:?}") };
+    assert_eq!(rows.iter().map(|row| (&*row.key, row.waiting)).collect::<Vec<_>>(), [(&b"acme"[..], 1)]);
+}
+
 #[test]
 fn a_restart_forgets_no_submit_and_frees_a_job_whose_predecessor_is_gone() {
     let mut broker = coalescing(RULE);

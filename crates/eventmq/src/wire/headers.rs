@@ -66,7 +66,6 @@ impl<'a> Headers<'a> {
     }
 
     /// The client's headers with `reply-requested`, which is appended if absent.
-    #[must_use]
     pub fn with_reply_requested(self) -> Cow<'a, [u8]> {
         if self.reply_requested() {
             return Cow::Borrowed(self.0);

@@ -1,5 +1,7 @@
 //! Bodies that are not in memory: a visit reports them, and the loading thread changes them under the lock.
 
+use std::collections::BTreeMap;
+use std::io;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -150,6 +152,13 @@ impl Hub {
             core.engine.set_loaded(*job, *from, body);
         }
         self.end(core);
+    }
+
+    /// Reads bodies on this thread.
+    pub(super) fn read_now(&self, missing: Vec<(JobId, Stored)>) -> Result<BTreeMap<JobId, (Stored, Bytes)>, Refusal> {
+        let read = |(job, from): (JobId, Stored)| Ok((job, (from, self.loading.reader()?.read(from)?)));
+        let bodies = missing.into_iter().map(read).collect::<io::Result<_>>();
+        bodies.inspect_err(|error| tracing::error!(%error, "a job's body cannot be read")).or(Err(Refusal::Unavailable))
     }
 
     /// A body cannot be read: mail that waits for it gets another answer, and a job goes back to its place. A

@@ -3,7 +3,7 @@
 //! A visit ends when it has cost enough for one turn, when its answers fill the peer's room, and before a large job
 //! that has to wait. The rest stays for a later visit.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -31,6 +31,9 @@ pub(super) const LARGE_BYTES: usize = 1 << 20;
 
 /// Jobs that one visit returns for a client that ends.
 const RETURNED_MAX: usize = 1_000;
+
+/// How often bodies are read for a command of the daemon itself.
+const READS_MAX: u32 = 5;
 
 /// Whether an item pushes a job that must be alone in its commit.
 fn is_large(item: &Item) -> bool {
@@ -110,25 +113,33 @@ impl Broker for Hub {
     }
 
     fn ask(&self, command: Command) -> Result<Reply, Refusal> {
-        let mut core = self.lock();
-        core.begin(&clock::read(), &self.budget);
-        core.apply(OURSELVES, Tag::NONE, ClientCommand::Open(ClientInfo::default()));
-        core.apply(OURSELVES, ASKED, command);
-        core.apply(OURSELVES, Tag::NONE, ClientCommand::Close);
-        let events = std::mem::take(&mut core.context.events);
-        let (ours, others): (Vec<_>, Vec<_>) = events.into_iter().partition(|(client, _)| *client == OURSELVES);
-        core.context.events = others;
-        self.end(core);
-        let mut replies = ours.into_iter().filter_map(|(_, event)| match event {
-            event if event.waits_for_body() => None,
-            Event::Reply(ASKED, reply) => Some(reply),
-            Event::Reply(..) | Event::Notice(_) => None,
-        });
-        match replies.next() {
-            Some(Reply::Refused(why)) => Err(why),
-            Some(reply) => Ok(reply),
-            None => Err(Refusal::Unknown),
+        let mut lent = BTreeMap::new();
+        // A body may have another place by the time it is read.
+        for _ in 0..READS_MAX {
+            let mut core = self.lock();
+            core.begin(&clock::read(), &self.budget);
+            core.context.lent = std::mem::take(&mut lent);
+            core.apply(OURSELVES, Tag::NONE, ClientCommand::Open(ClientInfo::default()));
+            core.apply(OURSELVES, ASKED, command.clone());
+            core.apply(OURSELVES, Tag::NONE, ClientCommand::Close);
+            let events = std::mem::take(&mut core.context.events);
+            let (ours, others): (Vec<_>, Vec<_>) = events.into_iter().partition(|(client, _)| *client == OURSELVES);
+            core.context.events = others;
+            let missing = std::mem::take(&mut core.context.missing);
+            self.end(core);
+            let mut replies = ours.into_iter().filter_map(|(_, event)| match event {
+                event if event.waits_for_body() => None,
+                Event::Reply(ASKED, reply) => Some(reply),
+                Event::Reply(..) | Event::Notice(_) => None,
+            });
+            match replies.next() {
+                Some(Reply::Refused(why)) => return Err(why),
+                Some(reply) => return Ok(reply),
+                None if missing.is_empty() => return Err(Refusal::Unknown),
+                None => lent = self.read_now(missing)?,
+            }
         }
+        Err(Refusal::Unavailable)
     }
 
     fn health(&self) -> Health {

@@ -3,9 +3,9 @@
 use std::collections::VecDeque;
 
 use windlass_engine::{
-    Clash, ClientCommand, ClientId, ClientInfo, Command, Condition, Engine, Event, Filter, From, JobCommand, JobRef,
-    LeaseCommand, LeaseTerms, Limits, Listen, NewJob, Notice, Proof, Protocol, Query, Refusal, Reply, Select,
-    Subscription, Tag, Take, TakeCommand, Unique, Wait,
+    BulkCommand, Clash, ClientCommand, ClientId, ClientInfo, Command, Condition, Engine, Event, Filter, From,
+    JobCommand, JobRef, KeySource, LeaseCommand, LeaseTerms, Limits, Listen, NewJob, Notice, Policy, Proof, Protocol,
+    Query, QueueCommand, QueueSettings, Refusal, Reply, Select, Subscription, Tag, Take, TakeCommand, Unique, Wait,
 };
 use windlass_session::Item;
 use windlass_store::{Journal, Log as _, StoreLimits, open_parts};
@@ -384,6 +384,27 @@ fn a_listing_whose_bodies_cannot_be_read_is_refused() {
     bench.work.file = file;
     let mut again = items([with_text(1)]);
     assert!(bench.visit(3, &mut again) == Visited::UntilRung, "it is tried again");
+}
+
+/// The daemon's own commands have no mailbox to wait with. No body comes back into memory for its key.
+#[test]
+fn keys_of_jobs_are_read_in_bodies_that_are_not_in_memory() {
+    let mut bench = Bench::new(u64::MAX);
+    for key in ["acme|", "umbrella|", "acme|", ""] {
+        let body = [key.as_bytes(), &filled(b'x', BODY)].concat();
+        bench.run(1, JobCommand::Push(Box::new(NewJob::new(Protocol::GEARMAN, QUEUE, body.into()))).into());
+    }
+    bench.cool_all();
+    let policy = Policy { key: Some(KeySource::Prefix(b'|')), ordered: true, ..Policy::default() };
+    let settings = QueueSettings { policy, ..QueueSettings::default() };
+    bench.hub.ask(QueueCommand::SetPatterns(Box::new([(QUEUE, settings)].into_iter().collect())).into()).unwrap();
+    let read = BulkCommand::ReadKeys { after: Default::default(), limit: u32::MAX };
+    let done = bench.hub.ask(read.clone().into());
+    assert!(matches!(done, Ok(Reply::Mutated { changed: 3, next: None })), "{done:?}");
+    let keys = bench.hub.ask(Query::Keys { queue: QUEUE, after: Default::default(), limit: 10 }.into());
+    let Ok(Reply::Keys { rows, .. }) = &keys else { panic!("{keys:?}") };
+    let rows: Vec<_> = rows.iter().map(|row| (&*row.key, row.waiting)).collect();
+    assert_eq!((rows, bench.stored().0), (vec![(&b""[..], 1), (b"acme", 2), (b"umbrella", 1)], 4));
 }
 
 #[test]

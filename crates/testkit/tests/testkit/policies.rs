@@ -11,10 +11,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use bytes::Bytes;
 use windlass_engine::{
     Backoff, BulkCommand, ClientCommand, ClientId, ClientInfo, Command, Context, Cursor, Engine, Event, Failure, From,
     JobCommand, JobId, JobRef, JobStateKind, KeySource, LeaseCommand, LeaseTerms, Limits, NewJob, Notice, OnExpiry,
-    Policy, Proof, Protocol, QueueCommand, QueueSettings, Rate, Reply, Retry, Select, Subscription, Tag, Take,
+    Policy, Proof, Protocol, QueueCommand, QueueSettings, Rate, Reply, Retry, Select, Stored, Subscription, Tag, Take,
     TakeCommand, Timestamp, Wait,
 };
 use windlass_testkit::rng::Rng;
@@ -46,6 +47,8 @@ struct Life {
     left_until: u64,
     /// Paused keys.
     paused: BTreeSet<usize>,
+    /// Bodies that left memory, by place.
+    stored: Vec<Bytes>,
     tally: Tally,
 }
 
@@ -90,6 +93,7 @@ impl Life {
             waiting: BTreeSet::new(),
             left_until: 0,
             paused: BTreeSet::new(),
+            stored: Vec::new(),
             tally: Tally::default(),
         };
         life.begin();
@@ -107,17 +111,46 @@ impl Life {
         self.ask(PRODUCER, QueueCommand::SetPatterns(Box::new([(QUEUE.into(), settings)].into_iter().collect())));
         let mut after = Some(Cursor::default());
         while let Some(page) = after {
-            let events = self.ask(PRODUCER, BulkCommand::ReadKeys { after: page, limit: 3 });
-            let Some(Event::Reply(_, Reply::Mutated { next, .. })) = events.into_iter().next() else {
-                panic!("no answer")
-            };
-            after = next;
+            after = self.read_keys(page);
         }
         for client in 0..WORKERS {
             let lease = self.terms(client);
             let serve = Subscription { queue: QUEUE.into(), weight: 0, lease, unclaimed: None };
             self.ask(client, ClientCommand::Serve(serve));
         }
+    }
+
+    /// Has a page of keys read, some of them in bodies that are not in memory.
+    fn read_keys(&mut self, page: Cursor) -> Option<Cursor> {
+        let mut lent = BTreeMap::new();
+        loop {
+            let mut context = Context::new(Timestamp(self.now), self.rng.throw());
+            context.lent = lent;
+            let read = BulkCommand::ReadKeys { after: page, limit: 3 };
+            self.engine.apply(ClientId(PRODUCER), Tag(1), read, &mut context);
+            self.judge(&context);
+            if let [(_, Event::Reply(_, Reply::Mutated { next, .. }))] = context.events.as_slice() {
+                return *next;
+            }
+            assert!(!context.missing.is_empty(), "no answer");
+            self.tally.note("Policy::Lent");
+            let with_body = |(job, from): (JobId, Stored)| (job, (from, self.stored[from.at as usize].clone()));
+            lent = context.missing.into_iter().map(with_body).collect();
+        }
+    }
+
+    /// Some bodies leave memory.
+    fn store(&mut self) {
+        for (job, body) in self.engine.cool(self.rng.below(300)) {
+            let at = self.stored.len() as u64;
+            self.engine.set_stored(job, &body, at);
+            self.stored.push(body);
+        }
+    }
+
+    /// The key of a job: the first that is pushed is judged before it is known.
+    fn key_of(&self, job: JobId, body: &[u8]) -> usize {
+        self.keys.get(&job).copied().unwrap_or_else(|| key_of(body))
     }
 
     /// A client of even number holds jobs by its connection, the others for a time.
@@ -159,7 +192,7 @@ impl Life {
                 Event::Reply(..) | Event::Notice(_) => continue,
             };
             self.waiting.remove(&client.0);
-            self.started(taken.id, key_of(&taken.body));
+            self.started(taken.id, self.key_of(taken.id, &taken.body));
         }
         self.engine.check();
         self.overlap_and_waits();
@@ -213,7 +246,8 @@ impl Life {
                 JobStateKind::Ready => &mut ready,
                 JobStateKind::Scheduled | JobStateKind::Dead | JobStateKind::Parked | JobStateKind::Done => continue,
             };
-            count[key_of(job.body())] += 1;
+            let body = if job.payload.stored().is_none() { job.body() } else { &[] };
+            count[self.key_of(job.id, body)] += 1;
         }
         let most = if self.policy.ordered { 1 } else { self.policy.key_running_max.unwrap_or(u32::MAX) };
         assert!(running.iter().all(|many| *many <= most), "{running:?} run");
@@ -263,6 +297,7 @@ impl Life {
                 self.ask(client, ClientCommand::Serve(serve));
             }
             _ if self.rng.chance(10) => self.restart(),
+            _ if self.rng.chance(40) => self.store(),
             _ if self.policy.has_keys() => {
                 let key = self.rng.one_of([0, 1, 2, 3]);
                 self.pause(key, !self.paused.contains(&key));
@@ -273,7 +308,9 @@ impl Life {
 
     fn push(&mut self) {
         let key = self.rng.one_of([0, 1, 1, 1, 2, 3]);
-        let body = if key == 0 { "x".to_owned() } else { format!("{}|x", KEYS[key]) };
+        // Short bodies stay in memory.
+        let rest = "x".repeat(self.rng.one_of([1, 60]));
+        let body = if key == 0 { rest } else { format!("{}|{rest}", KEYS[key]) };
         let backoff = self.rng.one_of([Backoff::None, Backoff::Fixed(30)]);
         let retry = Retry { failures_max: 1, losses_max: 0, backoff };
         let job = NewJob { retry, ..NewJob::new(Protocol::GEARMAN, QUEUE.into(), body.into()) };
@@ -394,7 +431,7 @@ fn every_policy_keeps_its_laws() {
     }
     let seeds = number("WINDLASS_SIM_SEEDS").unwrap_or(300);
     let tally = live_all(seeds, live);
-    for what in ["Policy::Started", "Policy::Woken", "Policy::Restarted", "Policy::Paused"] {
+    for what in ["Policy::Started", "Policy::Woken", "Policy::Restarted", "Policy::Paused", "Policy::Lent"] {
         assert!(tally.counts.get(what).is_some_and(|many| *many > seeds), "{what}: {:?}", tally.counts.get(what));
     }
 }

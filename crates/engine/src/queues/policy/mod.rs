@@ -154,11 +154,9 @@ pub struct KeyRow {
 
 impl Policy {
     /// Whether it treats jobs by key.
-    #[must_use]
     pub fn has_keys(&self) -> bool {
-        self.ordered || self.fair || self.key_running_max.is_some() || self.key_rate.is_some() || {
-            self.key_waiting_max.is_some()
-        }
+        let has_limits = (self.key_running_max, self.key_waiting_max, self.key_rate) != (None, None, None);
+        self.ordered || self.fair || has_limits
     }
 
     /// Jobs of one key that may hold the key at once.
