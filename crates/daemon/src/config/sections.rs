@@ -275,7 +275,7 @@ impl Config {
 
     /// The part of it that jobs may use, beside buffers and checkpoints.
     fn jobs_memory(&self) -> u64 {
-        const CHECKPOINTS: u64 = 64 * MIB;
+        const CHECKPOINTS: u64 = 192 * MIB;
         let all = self.memory();
         all.saturating_sub(CHECKPOINTS + self.server.buffer_bytes_max.0).max(all / 4)
     }
