@@ -342,10 +342,10 @@ mod tests {
     #[test]
     fn the_place_of_bodies_that_have_gone_is_used_again() {
         let mut file = file();
-        let body = vec![7; 10_000];
         let mut living = std::collections::VecDeque::new();
-        for _ in 0..20_000 {
-            living.push_back(put(&mut file, &body));
+        // Neighbours differ, so that a place that is used too early is noticed.
+        for fill in (0..=250).cycle().take(20_000) {
+            living.push_back(put(&mut file, &[fill; 10_000]));
             if living.len() > 1_000 {
                 file.free(living.pop_front().unwrap());
             }
@@ -449,5 +449,38 @@ mod tests {
         assert_eq!((file.bytes(), file.disk_bytes(), Arc::strong_count(&shared)), (3, disk, 1));
         assert!(!file.shares(&third, &shared), "it has no body any more");
         assert_eq!(file.reader().read(own).unwrap(), b"own".as_slice());
+    }
+
+    #[test]
+    fn a_file_that_was_removed_gives_back_what_is_free_and_keeps_the_rest() {
+        let (dir, mut file) = (tempfile::tempdir().unwrap(), file());
+        let (path, body) = (dir.path().join("db"), vec![7; usize::try_from(2 * EXTENT).unwrap()]);
+        std::fs::write(&path, body.repeat(3)).unwrap();
+        let [first, second, third] =
+            [0, 2, 4].map(|at| Stored::new(file.refer(&path, at * EXTENT, body.len()).unwrap(), &body).unwrap());
+        let opened = File::open(&path).unwrap();
+        let on_disk = || opened.metadata().unwrap().blocks() * 512 / EXTENT;
+        file.free(first);
+        assert_eq!(on_disk(), 6, "the store still has it");
+        std::fs::remove_file(&path).unwrap();
+        file.free(second);
+        assert_eq!(on_disk(), 2);
+        assert_eq!(file.reader().read(third).unwrap(), body);
+    }
+
+    #[test]
+    fn no_body_is_written_over_another_one_in_whatever_order_they_go() {
+        let (mut file, mut living, mut random) = (file(), Vec::new(), 7_u64);
+        for fill in (0..=250).cycle().take(1_000) {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            let bytes = usize::try_from(random >> 45).unwrap();
+            living.push(put(&mut file, &vec![fill; bytes]));
+            if living.len() > 100 {
+                let gone = living.swap_remove(usize::try_from(random >> 33).unwrap() % 100);
+                assert_eq!(file.reader().read(gone).unwrap().len(), gone.len as usize);
+                file.free(gone);
+            }
+        }
+        living.iter().for_each(|stored| drop(file.reader().read(*stored).unwrap()));
     }
 }

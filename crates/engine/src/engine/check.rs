@@ -9,7 +9,7 @@ use super::place::ahead_of;
 use super::room::has_dead_to_drop;
 use super::serve::{admits_waiter, next_served, next_unclaimed};
 use super::state::State;
-use crate::clients::check_waiters;
+use crate::clients::{Client, check_waiters};
 use crate::ids::{ClientId, JobId, Protocol, QueueId};
 use crate::jobs::{Job, JobState};
 use crate::queues::{Consumers, Queue, WaitKey, WaitsAs};
@@ -58,6 +58,7 @@ pub(super) fn check(state: &State) {
     for queue in state.queues.iter() {
         check_consumers(queue, &hands);
         check_served(state, queue);
+        check_taking(state, queue);
     }
     for protocol in Protocol::ALL.map(|row| row.id) {
         let served = state.clients.iter().flat_map(|(_, client)| client.subscriptions());
@@ -153,4 +154,12 @@ fn check_served(state: &State, queue: &Queue) {
     assert!(!takers || woken > 0, "{name:?} has work and a taker, and no sleeper was woken");
     let next = next_served(state, queue.image().id);
     assert!(next.is_none(), "{name:?} has work, and {next:?} waits");
+}
+
+/// A queue knows only clients that are there, and that know it.
+fn check_taking(state: &State, queue: &Queue) {
+    let own = (queue.image().id, queue.birth());
+    let takes = |it: &Client| it.takes_from.iter().any(|take| (take.queue, take.birth) == own);
+    let mut taking = queue.consumers().flat_map(Consumers::taking);
+    assert!(taking.all(|id| state.clients.get(*id).is_some_and(takes)), "{:?}: who takes from it", queue.image().name);
 }

@@ -244,10 +244,25 @@ mod tests {
     }
 
     #[test]
+    fn what_packing_saves_is_what_it_takes_less() {
+        let saved =
+            |job: &dyn Fn(u64) -> Job| Packed::of(&(0..16).map(|n| Some(job(n))).collect::<Vec<_>>()).unwrap().saved;
+        let alike = saved(&|n| job(n, None, b"", b""));
+        // A job that has its body with it also had an allocation for it.
+        assert!(alike > 16 * JOB_BYTES, "{alike}");
+        let unlike = saved(&|n| Job { failures: u32::try_from(n).unwrap(), ..job(n, None, b"", b"") });
+        assert_eq!(alike - unlike, 15 * size_of::<Job>() as u64, "a shape for each of them");
+    }
+
+    #[test]
     fn jobs_that_are_needed_are_not_packed() {
         let refused = |job: Job| assert!(Packed::of(&[Some(job)]).is_none());
         refused(job(1, None, b"", &[b'b'; 48]));
         refused(job(1, None, b"", &[b'b'; 5_000]));
+        // Its key is too long for a body elsewhere, so the body may be as long as one that is copied.
+        let keyed = |bytes| job(1, Some(&[b'k'; 70_000]), b"", &vec![b'b'; bytes]);
+        refused(keyed(Payload::COPY_MAX + 1));
+        assert!(Packed::of(&[Some(keyed(Payload::COPY_MAX))]).is_some());
         refused(Job { state: JobState::Leased(Box::new(lease())), ..job(1, None, b"", b"") });
         let many = |n| (0..n).map(|n| Some(Job { failures: n, ..job(1, None, b"", b"") })).collect::<Vec<_>>();
         assert!(Packed::of(&many(16)).is_some());

@@ -279,6 +279,18 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_body_can_leave_if_key_and_name_have_room_beside_its_place() {
+        let (body, most) = (Bytes::from(vec![b'b'; 100]), usize::from(u16::MAX));
+        for (key, name, fits) in
+            [(0, 0, true), (most - 1, 0, true), (most, 0, false), (0, most, true), (0, most + 1, false)]
+        {
+            let payload = Payload::new(Some(&vec![b'k'; key]), &vec![b'n'; name], &body);
+            let stored = payload.with_stored(Stored::new(7, &body).unwrap());
+            assert_eq!((payload.can_leave(), stored.is_some()), (fits, fits), "{key} {name}");
+        }
+    }
+
+    #[test]
     fn a_payload_returns_its_key_name_and_body() {
         for key_bytes in [None, Some(0), Some(1), Some(36), Some(253), Some(254), Some(255), Some(256), Some(9_000)] {
             for body_bytes in [0, 1, 100, Payload::COPY_MAX, Payload::COPY_MAX + 1, 100_000] {

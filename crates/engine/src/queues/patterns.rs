@@ -114,7 +114,7 @@ mod tests {
 
     #[test]
     fn the_most_exact_setting_holds_in_whatever_order_they_come() {
-        let mut all = ["*", "mail-*", "mail-a?", "mail-a*", "mail-ab"].map(Bytes::from);
+        let mut all = ["*", "mail-*", "mail-a?", "mail-a*", "*mail-ab", "mail-ab"].map(Bytes::from);
         let table = [("x", "*"), ("mail-", "mail-*"), ("mail-ac", "mail-a*"), ("mail-ab", "mail-ab")];
         for _ in 0..all.len() {
             all.rotate_left(1);
@@ -123,6 +123,12 @@ mod tests {
                 assert_eq!(patterns.find(name.as_bytes()).map(Bytes::as_ref), Some(holds.as_bytes()), "{name}");
             });
         }
-        assert_eq!(Patterns::<()>::default().find(b"q"), None);
+        let patterns: Patterns<()> = all.into_iter().map(|pattern| (pattern, ())).collect();
+        let order: Vec<&[u8]> = patterns.iter().map(|(pattern, ())| &**pattern).collect();
+        assert_eq!(
+            (order, patterns.is_empty()),
+            (vec![&b"mail-ab"[..], b"*mail-ab", b"mail-a*", b"mail-a?", b"mail-*", b"*"], false)
+        );
+        assert_eq!((Patterns::<()>::default().find(b"q"), Patterns::<()>::default().is_empty()), (None, true));
     }
 }

@@ -24,13 +24,13 @@ fn long(queue: &'static str, text: &str) -> Push {
 }
 
 /// An engine whose bodies are elsewhere when the test asks for it.
-struct Cold {
-    broker: Broker,
+pub(crate) struct Cold {
+    pub(crate) broker: Broker,
     disk: BTreeMap<u64, Bytes>,
 }
 
 impl Cold {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self { broker: Broker::new(), disk: BTreeMap::new() }
     }
 
@@ -50,7 +50,7 @@ impl Cold {
         self.stored(job).unwrap()
     }
 
-    fn store_all(&mut self, jobs: impl IntoIterator<Item = u64>) {
+    pub(crate) fn store_all(&mut self, jobs: impl IntoIterator<Item = u64>) {
         for job in jobs {
             self.store(job);
         }
@@ -153,6 +153,26 @@ fn bodies_that_take_no_memory_or_have_no_place_stay() {
     cold.broker.hear(1, push("q").with(|job| job.body = vec![b'.'; 48].into()));
     let both: Vec<u64> = (0..4).flat_map(|_| cold.cool(u64::MAX)).collect();
     assert_eq!(both, [4, 4], "in every second round");
+}
+
+#[test]
+fn bytes_of_bodies_in_memory_are_counted() {
+    let mut cold = Cold::with("q", 3);
+    let stored = cold.store(2);
+    assert_eq!(cold.broker.engine.bodies_here(), 200);
+    assert!(cold.load(JobId(2), stored));
+    cold.broker.hear(1, JobCommand::Cancel(id(1)));
+    assert_eq!(cold.broker.engine.bodies_here(), 200);
+}
+
+#[test]
+fn one_call_looks_at_a_few_thousand_jobs() {
+    let mut cold = Cold::with("q", 300);
+    for _ in 0..5_000 {
+        cold.broker.hear(1, push("r"));
+    }
+    assert_eq!(cold.cool(u64::MAX), Vec::<u64>::new());
+    assert_eq!(cold.cool(u64::MAX), (1..=300).rev().collect::<Vec<_>>());
 }
 
 /// The jobs of short queues leave in a round that finds nothing else, however many jobs come between.

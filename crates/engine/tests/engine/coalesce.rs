@@ -70,6 +70,7 @@ fn submits_are_one_job_that_waits_for_quiet_but_not_for_longer_than_it_may() {
         assert_eq!(body(&broker, 1), text.as_bytes());
     }
     assert_eq!(why(&mut broker, 1), Why::Coalesced { submits: 4, behind: None });
+    assert_eq!(broker.engine.job(JobId(1)).map(|job| job.attempts), Some(0), "no worker had it");
     broker.says(1, submit("v", "other"), ["1 new j2"]);
     broker.at(1_250, []);
     assert_eq!((broker.place(1), broker.place(2)), ("ready".into(), "scheduled 1349".into()));
@@ -123,6 +124,17 @@ fn submits_while_a_job_runs_are_one_more_that_starts_when_the_running_one_is_ove
     broker.says(1, submit("u", "five"), ["1 new j3"]);
     broker.says(4, finish(2), ["4 finished j2"]);
     assert_eq!(broker.place(3), "scheduled 2100");
+}
+
+#[test]
+fn a_submit_does_not_become_a_job_that_is_over_and_kept() {
+    let mut broker = Broker::new();
+    broker.says(1, push("q").unique_until("u", Clash::Attach, KeyUntil::Gone).keep_result(9_000), ["1 new j1"]);
+    assert!(taken(&mut broker).is_some());
+    broker.says(4, finish(1), ["4 finished j1"]);
+    broker.hear(1, rule(RULE));
+    broker.says(1, submit("u", "two"), ["1 new j2"]);
+    assert_eq!((broker.place(1), broker.place(2)), ("done until 10000".into(), "scheduled 1100".into()));
 }
 
 #[test]
@@ -303,6 +315,20 @@ fn under_a_new_leader_a_foreground_job_follows_a_durable_one() {
     broker.says(2, pushed(2, foreground("u", "two")), []);
     broker.says(4, holds(1), []);
     one_then_two(broker);
+}
+
+#[test]
+fn under_a_new_leader_a_submit_does_not_become_a_job_that_a_worker_may_still_have() {
+    let mut broker = coalescing(RULE);
+    broker.hear(1, submit("u", "one"));
+    broker.at(1_100, []);
+    assert!(taken(&mut broker).is_some());
+    succeed(&mut broker);
+    broker.says(2, submit("u", "two"), ["2 new j1048578"]);
+    broker.says(4, holds(1), []);
+    broker.at(9_000, []);
+    assert_eq!((broker.place(1), broker.place(1_048_578)), ("leased".into(), "shelved".into()));
+    assert_eq!(body(&broker, 1), b"one");
 }
 
 #[test]

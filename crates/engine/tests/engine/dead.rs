@@ -1,8 +1,8 @@
 //! The bounds of the dead-letter queue: the oldest jobs are dropped first, and no dead job blocks a push.
 
 use windlass_engine::{
-    Backoff, BulkCommand, Change, Clash, ClientId, Command, Context, Cursor, DeadDropped, Engine, Event, Expiry,
-    JobCommand, JobId, JobStateKind, Limits, Mutation, QueueCommand, QueueRules, Reply, Retry, Tag, Timestamp,
+    Backoff, BulkCommand, Change, Clash, ClientCommand, ClientId, Command, Context, Cursor, DeadDropped, Engine, Event,
+    Expiry, JobCommand, JobId, JobStateKind, Limits, Mutation, QueueCommand, QueueRules, Reply, Retry, Tag, Timestamp,
 };
 
 use crate::common;
@@ -294,4 +294,33 @@ fn dead_jobs_move_to_another_queue_whose_rules_hold_for_them_then() {
     assert_eq!(broker.place(1), "gone");
     broker.says(1, push("c").cycle(), ["1 new j5"]);
     broker.says(1, move_to("c", 1), ["1 refused: queue of the other kind"]);
+}
+
+#[test]
+fn only_dead_jobs_move_and_each_begins_anew() {
+    let mut broker = Broker::new();
+    let rules = QueueRules { ttl_ms: Some(700), ..QueueRules::default() };
+    broker.hear(1, Command::Queue(QueueCommand::SetRules { queue: name("brief"), rules }));
+    broker.says(1, push("q"), ["1 new j1"]);
+    broker.says(1, push("q").losses(3), ["1 new j2"]);
+    broker.says(4, take(["q"]), ["4 took j1.1"]);
+    broker.says(4, take(["q"]), ["4 took j2.1"]);
+    broker.hear(4, ClientCommand::Close);
+    broker.open(4);
+    broker.says(1, push("q"), ["1 new j3"]);
+    let losses = |broker: &Broker| broker.engine.job(JobId(2)).and_then(|job| job.extra.as_deref().map(|it| it.losses));
+    assert_eq!(losses(&broker), Some(1));
+    let move_all = |filter, queue| {
+        let (filter, to, after) = (Box::new(filter), name(queue), Cursor::default());
+        Command::Bulk(BulkCommand::Redrive { filter, to, delay_ms: 0, per_second: 1_000, after, limit: 9 })
+    };
+    broker.says(1, move_all(placed(JobStateKind::Ready), "other"), ["1 mutated 0"]);
+    broker.hear(1, mutate(placed(JobStateKind::Ready), Mutation::Kill));
+    broker.says(1, move_all(placed(JobStateKind::Dead), "other"), ["1 mutated 3"]);
+    assert_eq!(losses(&broker), Some(0), "of a job that expires as before");
+    let expiry = |broker: &Broker| broker.engine.job(JobId(3)).and_then(|job| Some(job.extra.as_deref()?.expires));
+    assert_eq!(expiry(&broker), None, "it has nothing rare");
+    broker.hear(1, mutate(all(), Mutation::Kill));
+    broker.says(1, move_all(placed(JobStateKind::Dead), "brief"), ["1 mutated 3"]);
+    assert!(matches!(expiry(&broker), Some(Expiry::By(Timestamp(1_700..1_703)))), "{:?}", expiry(&broker));
 }

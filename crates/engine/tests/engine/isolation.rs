@@ -2,8 +2,8 @@
 
 use windlass_engine::{
     Backoff, Bridge, ClientCommand, ClientInfo, Codec, Command, Event, JobCommand, JobStateKind, LeaseCommand,
-    LeaseTerms, MISFIT, Mutation, Proof, Protocol, QueueCommand, QueueKind, QueueRow, QueueRules, QueueSettings, Reply,
-    Select, Subscription, TakeCommand,
+    LeaseTerms, MISFIT, Mutation, Proof, Protocol, Query, QueueCommand, QueueKind, QueueRow, QueueRules, QueueSettings,
+    Reply, Select, Subscription, TakeCommand,
 };
 
 use crate::common::*;
@@ -463,5 +463,23 @@ fn sleepers_have_their_turn_among_clients_of_other_protocols() {
         broker.says(1, gearman("b"), [&*format!("31 took j{third}.1"), &format!("1 new j{third}")]);
         broker.says(31, finish(third), [&*format!("31 finished j{third}")]);
         broker.says(31, credit(1), []);
+    }
+}
+
+#[test]
+fn a_client_sees_how_many_serve_a_queue_beside_its_own_jobs() {
+    let mut broker = broker();
+    broker.says(1, gearman("q"), ["1 new j1"]);
+    broker.says(1, faktory("q"), ["1 new j2"]);
+    broker.says(1, pause("q", true), ["1 done"]);
+    for client in [11, 21, 22, 4] {
+        broker.says(client, take(["q"]).forever(), []);
+    }
+    broker.says(12, serve("q"), []);
+    broker.says(12, TakeCommand::WaitForWork, []);
+    for (client, workers) in [(11, 3), (21, 3), (3, 5)] {
+        let events = broker.hear(client, Query::Queue { queue: "q".into() });
+        let [(_, Event::Reply(_, Reply::Queues { rows, .. }))] = events.as_slice() else { panic!("{events:?}") };
+        assert_eq!((rows[0].workers, rows[0].waiting), (workers, Some(workers)), "{client}");
     }
 }

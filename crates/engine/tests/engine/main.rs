@@ -24,6 +24,7 @@ mod on_dead;
 mod order;
 mod past;
 mod policies;
+mod policy_edges;
 mod queues;
 mod retries;
 mod room;

@@ -17,34 +17,34 @@ fn set_all(policies: impl IntoIterator<Item = (&'static str, Policy)>) -> Comman
     Command::Queue(QueueCommand::SetPatterns(Box::new(Patterns::from_iter(policies.into_iter().map(of)))))
 }
 
-fn set(policy: Policy) -> Command {
+pub(crate) fn set(policy: Policy) -> Command {
     set_all([("q*", policy)])
 }
 
-fn rate(jobs: u32, per_ms: u32, burst: u32) -> Option<Rate> {
+pub(crate) fn rate(jobs: u32, per_ms: u32, burst: u32) -> Option<Rate> {
     Some(Rate { jobs, per_ms, burst })
 }
 
 /// A broker in whose queue `q` jobs have what stands before `|` as their key.
-fn keyed(policy: Policy) -> Broker {
+pub(crate) fn keyed(policy: Policy) -> Broker {
     let mut broker = Broker::new();
     broker.says(1, set(Policy { key: Some(KeySource::Prefix(b'|')), ..policy }), ["1 done"]);
     broker
 }
 
-fn job(body: &'static str) -> Push {
+pub(crate) fn job(body: &'static str) -> Push {
     push("q").with(|new| new.body = body.into())
 }
 
 /// Pushes a job for each body; the first has this number.
-fn push_all(broker: &mut Broker, first: u64, bodies: &[&'static str]) {
+pub(crate) fn push_all(broker: &mut Broker, first: u64, bodies: &[&'static str]) {
     for (number, body) in (first..).zip(bodies) {
         broker.says(1, job(body), [format!("1 new j{number}").as_str()]);
     }
 }
 
 /// Takes jobs until there is none, and returns their numbers.
-fn taken(broker: &mut Broker) -> Vec<String> {
+pub(crate) fn taken(broker: &mut Broker) -> Vec<String> {
     let mut all = Vec::new();
     loop {
         let said = words(&broker.hear(2, take(["q"])));
@@ -54,7 +54,7 @@ fn taken(broker: &mut Broker) -> Vec<String> {
     }
 }
 
-fn hold(broker: &mut Broker, job: u64) -> Option<Hold> {
+pub(crate) fn hold(broker: &mut Broker, job: u64) -> Option<Hold> {
     let events = broker.hear(1, Query::Why(id(job)));
     let [(_, Event::Reply(_, Reply::Why(why)))] = events.as_slice() else { panic!("{events:?}") };
     if let Why::Held(hold) = why { Some(hold.clone()) } else { None }
@@ -308,7 +308,7 @@ fn pause_key(key: &'static str, paused: bool) -> Command {
     Command::Queue(QueueCommand::PauseKey { queue: "q".into(), key: key.into(), paused })
 }
 
-fn row(broker: &mut Broker) -> Option<PolicyRow> {
+pub(crate) fn row(broker: &mut Broker) -> Option<PolicyRow> {
     let events = broker.hear(1, Query::Queue { queue: "q".into() });
     let [(_, Event::Reply(_, Reply::Queues { rows, .. }))] = events.as_slice() else { panic!("{events:?}") };
     rows.first().and_then(|row| row.policy.as_deref().cloned())

@@ -217,3 +217,21 @@ fn a_queue_counts_its_events_and_how_long_jobs_waited_and_ran() {
     assert_eq!(of(rows[0].figures.ran), (2, 600));
     assert_eq!(rows[1].figures.totals[0].0, Protocol::FAKTORY);
 }
+
+#[test]
+fn a_queue_is_served_while_a_worker_has_one_of_the_jobs_that_it_sees() {
+    let unserved = Why::Unserved { others: vec![] };
+    for (bridged, expected) in [(false, unserved), (true, behind(0))] {
+        let mut broker = Broker::new();
+        let patterns = [bridged.then(|| "q".into())].into_iter().flatten().collect();
+        broker.hear(1, QueueCommand::Bridge(Box::new(Bridge { patterns, ..Bridge::default() })));
+        let about = ClientInfo { protocol: Some(Protocol::FAKTORY), ..ClientInfo::default() };
+        broker.hear(21, ClientCommand::Open(about));
+        broker.says(1, faktory("q"), ["1 new j1"]);
+        broker.says(1, push("q"), ["1 new j2"]);
+        broker.says(21, take(["q"]).worker("w").for_ms(9_000, OnExpiry::Requeue), ["21 took j1.1 until 10000"]);
+        // The lease outlives the connection.
+        broker.says(21, ClientCommand::Close, []);
+        assert_eq!(why(&mut broker, 2), expected, "bridged: {bridged}");
+    }
+}

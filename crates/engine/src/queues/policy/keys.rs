@@ -330,18 +330,16 @@ impl Keys {
         });
     }
 
-    /// The keys whose time has come: they may have tokens again, or are forgotten. Returns whether one may start a job.
-    pub(super) fn come_due(&mut self, now: Timestamp, policy: &Policy) -> bool {
-        let mut any = false;
+    /// The keys whose time has come: they may have tokens again, or are forgotten.
+    pub(super) fn come_due(&mut self, now: Timestamp, policy: &Policy) {
         while let Some((_, number)) = self.due.first().copied().filter(|(at, _)| *at <= now) {
             self.due.pop_first();
-            any |= self.change(number, policy, |key| {
+            self.change(number, policy, |key| {
                 key.due_at = Timestamp::NEVER;
                 key.bucket.iter_mut().for_each(|bucket| bucket.refill(now));
             });
             self.forget_if_idle(number);
         }
-        any
     }
 
     /// When [`Self::come_due`] has something to do.
