@@ -35,6 +35,6 @@ fn daemons_are_upgraded_one_after_the_other() {
     }
     clients.work().wait_for_more(&daemons, JOBS);
     let log = (0..3).map(|number| daemons[number].log_text()).collect::<String>();
-    println!("versions of links: {:?}", [3, 4].map(|it| log.matches(&format!("\"version\":{it}")).count()));
+    println!("versions of links: {:?}", [4, 5].map(|it| log.matches(&format!("\"version\":{it}")).count()));
     clients.finish(&daemons, "three daemons upgraded");
 }
