@@ -156,11 +156,16 @@ fn many_small_jobs_can_be_worked_off_one_by_one_on_a_full_disk() {
     }
     disk.fill();
     let mut done = 0;
-    for round in 0..2 {
-        let mut fwp = Fwp::connect(daemon.address("faktory"));
-        loop {
+    for goal in [jobs / 2, jobs] {
+        let (mut fwp, mut in_vain) = (Fwp::connect(daemon.address("faktory")), 0);
+        while done < goal {
             let job = fwp.ask("FETCH q");
-            let Some((_, rest)) = job.split_once("\"jid\":\"") else { break };
+            let Some((_, rest)) = job.split_once("\"jid\":\"") else {
+                // On a slow and full disk a job may take longer than a FETCH waits.
+                in_vain += 1;
+                assert!(job == "null" && in_vain < 30, "{job:?} after {done} of {jobs}\n{}", daemon.log_text());
+                continue;
+            };
             let jid = rest.split('"').next().unwrap();
             assert_eq!(
                 fwp.ask(&format!("ACK {{\"jid\":\"{jid}\"}}")),
@@ -173,11 +178,7 @@ fn many_small_jobs_can_be_worked_off_one_by_one_on_a_full_disk() {
             if done % 1_000 == 0 {
                 assert_eq!(fwp.ask("BEAT {\"wid\":\"wid-1\"}"), "+OK");
             }
-            if round == 0 && done >= jobs / 2 {
-                break;
-            }
         }
         restart_after(&mut daemon, None);
     }
-    assert!(done >= jobs, "{done} of {jobs}");
 }
