@@ -134,7 +134,8 @@ impl Life {
             }
             assert!(!context.missing.is_empty(), "no answer");
             self.tally.note("Policy::Lent");
-            let with_body = |(job, from): (JobId, Stored)| (job, (from, self.stored[from.at as usize].clone()));
+            let with_body =
+                |(job, from): (JobId, Stored)| (job, (from, self.stored[usize::try_from(from.at).unwrap()].clone()));
             lent = context.missing.into_iter().map(with_body).collect();
         }
     }
