@@ -38,6 +38,13 @@ impl Http {
         self.request("GET", path, &[], b"")
     }
 
+    /// The value of a series of `/metrics`, whose labels are part of its name.
+    pub fn metric(self, series: &str) -> f64 {
+        let page = self.get("/metrics");
+        let value = page.text().lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
+        value.unwrap_or_else(|| panic!("{series} is missing:\n{}", page.text())).parse().unwrap()
+    }
+
     pub fn post(self, path: &str, body: impl AsRef<[u8]>) -> Answer {
         self.request("POST", path, &[], body.as_ref())
     }

@@ -99,9 +99,7 @@ fn a_backlog_larger_than_memory_survives_kill_9_and_is_worked_off_in_order() {
 
 /// Bytes of bodies that are not in memory.
 fn stored_bytes(daemon: &Daemon) -> f64 {
-    let metrics = Http(daemon.address("http")).get("/metrics");
-    let bytes = metrics.text().lines().find_map(|line| line.strip_prefix("windlass_jobs_stored_bytes "));
-    bytes.unwrap().parse().unwrap()
+    Http(daemon.address("http")).metric("windlass_jobs_stored_bytes")
 }
 
 /// The log's files whose contents do not change any more, with these contents.

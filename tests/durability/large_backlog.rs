@@ -111,12 +111,8 @@ fn beside_another_queue<T>(daemon: &Daemon, when: &str, run: impl FnOnce() -> T)
 
 /// Jobs take no more memory than they may.
 fn check_memory(daemon: &Daemon, shape: &Shape) {
-    let metrics = Http(daemon.address("http")).get("/metrics");
-    let value = |name: &str| -> f64 {
-        let line = metrics.text().lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
-        line.unwrap_or_else(|| panic!("no {name}")).parse().unwrap()
-    };
-    let (used, most) = (value("windlass_jobs_memory_bytes"), value("windlass_jobs_memory_limit_bytes"));
+    let [used, most] = ["windlass_jobs_memory_bytes", "windlass_jobs_memory_limit_bytes"]
+        .map(|series| Http(daemon.address("http")).metric(series));
     assert!(used <= most + 100_000.0, "{used} of {most} bytes: what a job has beside its body comes on top");
     let peak = daemon.peak_bytes() >> 20;
     println!("jobs in memory: {used} of {most} bytes, peak of the daemon {peak} MiB");

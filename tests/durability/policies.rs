@@ -30,8 +30,8 @@ fn keys_are_read_in_bodies_that_are_not_in_memory() {
     daemon.kill();
     daemon.restart();
     jobs.restarted(0, daemon.address("gearman"));
-    let stored = Http(daemon.address("http")).get("/metrics").text().contains("windlass_jobs_stored 0\n");
-    assert!(!stored, "all bodies are in memory");
+    let stored = Http(daemon.address("http")).metric("windlass_jobs_stored");
+    assert!(stored > 60.0, "{stored} of 180 bodies are not in memory");
     let workers: Vec<_> = (0..4).map(|_| jobs.work(0)).collect();
     jobs.finish(workers);
 }

@@ -846,11 +846,7 @@ fn metrics_show_what_connections_commits_and_the_store_do() {
     let dir = tempfile::tempdir().unwrap();
     let daemon = common::daemon(dir.path()).set("[faktory]\npassword = \"right\"\n").start();
     let http = http(&daemon);
-    let value = |series: &str| -> f64 {
-        let page = http.get("/metrics").text().to_owned();
-        let line = page.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' ')).map(str::to_owned);
-        line.unwrap_or_else(|| panic!("{series} is missing:\n{page}")).parse().unwrap()
-    };
+    let value = |series: &str| http.metric(series);
     let of = |name: &str, labels: &str| value(&format!("windlass_{name}{{{labels}}}"));
     let mut peer = Peer::connect(daemon.address("gearman")).unwrap();
     assert!(of("commands_total", "protocol=\"gearman\"").abs() < 0.5, "a protocol has its series from the start");

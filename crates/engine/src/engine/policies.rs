@@ -1,7 +1,5 @@
 //! Policies: obeyed once they are set, the keys of jobs that are there read, and keys listed.
 
-use bytes::Bytes;
-
 use super::call::Call;
 use super::serve::serve;
 use super::state::State;
@@ -28,7 +26,8 @@ pub(super) fn renew_policies(state: &mut State, ids: &[QueueId], call: &mut Call
 /// Reads the keys of jobs that have none, a page at a time.
 pub(super) fn read_keys(state: &mut State, (after, limit): (Cursor, u32), call: &mut Call<'_>) {
     let (limit, lent) = (state.page(limit), std::mem::take(&mut call.context.lent));
-    let (mut found, mut next, mut loads, mut bytes): (Vec<(Slot, Option<&Bytes>)>, _, _, _) = (Vec::new(), None, 0, 0);
+    let mut found: Vec<(Slot, Option<&[u8]>)> = Vec::new();
+    let (mut next, mut loads, mut bytes) = (None, 0, 0);
     for (looked, (id, slot)) in state.jobs.oldest_from(JobId(after.0)).enumerate() {
         if looked >= limit || loads >= LOADED_MAX || bytes > BYTES_MAX {
             next = Some(Cursor(id.0, 0));
@@ -36,7 +35,7 @@ pub(super) fn read_keys(state: &mut State, (after, limit): (Cursor, u32), call: 
         }
         let Some(job) = state.jobs.at(slot).filter(|job| state.queues.lacks_key(job)) else { continue };
         let stored = job.payload.stored().filter(|_| state.queues.keys_are_in_bodies(job.queue));
-        let body = lent.get(&id).filter(|(from, _)| stored == Some(*from)).map(|(_, body)| body);
+        let body = lent.get(&id).filter(|(from, _)| stored == Some(*from)).map(|(_, body)| &**body);
         found.push((slot, body));
         call.context.missing.extend(stored.filter(|_| body.is_none()).map(|stored| (id, stored)));
         (loads, bytes) = (loads + usize::from(stored.is_some()), bytes + job.payload.body_len());
@@ -51,9 +50,8 @@ pub(super) fn read_keys(state: &mut State, (after, limit): (Cursor, u32), call: 
 }
 
 /// Reads the key of a job again, in a body that is not in memory in this one. Returns whether it has changed.
-pub(super) fn read_key(state: &mut State, slot: Slot, lent: Option<&Bytes>) -> bool {
+pub(super) fn read_key(state: &mut State, slot: Slot, lent: Option<&[u8]>) -> bool {
     let State { queues, jobs, now, timers, reader, .. } = state;
-    let lent = lent.map(|body| &**body);
     jobs.at(slot).is_some_and(|job| queues.read_key((job, slot), (lent, reader.as_deref()), *now, timers))
 }
 

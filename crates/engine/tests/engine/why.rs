@@ -93,35 +93,30 @@ fn only_clients_that_see_the_job_serve_it() {
 /// A worker that takes by name serves the queue while it works, and for a minute after its last take.
 #[test]
 fn a_busy_worker_serves_its_queue() {
-    let workers = |broker: &mut Broker| {
-        let events = broker.hear(1, Query::Queue { queue: "q".into() });
-        let [(_, Event::Reply(_, Reply::Queues { rows, .. }))] = events.as_slice() else { panic!("{events:?}") };
-        rows[0].workers
-    };
     let mut broker = Broker::new();
     for _ in 0..3 {
         broker.hear(1, push("q"));
     }
     broker.says(2, take(["other", "q"]), ["2 took j1.1"]);
     broker.says(3, take(["q"]), ["3 took j2.1"]);
-    assert_eq!((why(&mut broker, 3), workers(&mut broker)), (behind(0), 2));
+    assert_eq!((why(&mut broker, 3), broker.workers("q")), (behind(0), 2));
     broker.at(70_000, []);
-    assert_eq!(workers(&mut broker), 2, "they work");
+    assert_eq!(broker.workers("q"), 2, "they work");
     broker.says(2, finish(1), ["2 finished j1"]);
-    assert_eq!((why(&mut broker, 3), workers(&mut broker)), (behind(0), 1), "its last take was long ago");
+    assert_eq!((why(&mut broker, 3), broker.workers("q")), (behind(0), 1), "its last take was long ago");
     broker.says(3, take(["other"]), ["3 empty"]);
     // Queues that it takes from in turn are served, too.
     broker.says(3, take(["other"]), ["3 empty"]);
-    assert_eq!(workers(&mut broker), 0, "its last take from there was long ago, and it asks elsewhere now");
+    assert_eq!(broker.workers("q"), 0, "its last take from there was long ago, and it asks elsewhere now");
     broker.says(4, take(["q"]).for_ms(1, OnExpiry::Requeue), ["4 took j3.1 until 70001"]);
     broker.says(4, take(["other"]), ["4 empty"]);
-    assert_eq!(workers(&mut broker), 1, "it was there a moment ago");
+    assert_eq!(broker.workers("q"), 1, "it was there a moment ago");
     broker.hear(4, ClientCommand::Close);
     broker.at(70_001, []);
     broker.says(2, take(["q"]).for_ms(90_000, OnExpiry::Fail), ["2 took j3.2 until 160001"]);
     broker.hear(1, push("q"));
     broker.hear(2, ClientCommand::Close);
-    assert_eq!((why(&mut broker, 4), workers(&mut broker)), (behind(0), 0), "it works on without its connection");
+    assert_eq!((why(&mut broker, 4), broker.workers("q")), (behind(0), 0), "it works on without its connection");
     broker.says(3, finish(2), ["3 finished j2"]);
     broker.hear(4, finish_by(3, Proof::AnyLease));
     assert_eq!(why(&mut broker, 4), Why::Unserved { others: vec![] });

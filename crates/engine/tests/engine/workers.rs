@@ -1,8 +1,8 @@
 //! Workers known by name: they span connections, send heartbeats, and can be asked to terminate.
 
 use windlass_engine::{
-    Clash, ClientCommand, ClientId, ClientInfo, Command, Event, Limits, OnExpiry, Proof, Protocol, Query, QueueCommand,
-    QueueKind, Reply, TakeCommand, WorkerCommand, WorkerState,
+    Clash, ClientCommand, ClientId, ClientInfo, Command, Limits, OnExpiry, Proof, Protocol, Query, QueueCommand,
+    QueueKind, TakeCommand, WorkerCommand, WorkerState,
 };
 
 use crate::common;
@@ -359,31 +359,21 @@ fn a_drain_waits_for_lent_entries_while_a_client_of_spiderq_is_connected() {
 
 #[test]
 fn a_client_is_a_worker_of_the_queues_of_its_last_takes_up_to_a_number() {
-    let workers = |broker: &mut Broker| {
-        let events = broker.hear(1, Query::Queue { queue: "q".into() });
-        let [(_, Event::Reply(_, Reply::Queues { rows, .. }))] = events.as_slice() else { panic!("{events:?}") };
-        rows[0].workers
-    };
     let mut broker = Broker::new();
     broker.says(1, push("q"), ["1 new j1"]);
     broker.says(1, pause("q", true), ["1 done"]);
     broker.says(2, take(["q"]), ["2 empty"]);
     for queue in 1..=64 {
-        assert_eq!(workers(&mut broker), 1, "{queue}");
+        assert_eq!(broker.workers("q"), 1, "{queue}");
         broker.now += 1;
         broker.says(1, create(String::leak(format!("q{queue}")), QueueKind::Work), ["1 done"]);
         broker.says(2, take([String::leak(format!("q{queue}"))]), ["2 empty"]);
     }
-    assert_eq!(workers(&mut broker), 0);
+    assert_eq!(broker.workers("q"), 0);
 }
 
 #[test]
 fn a_client_serves_the_queue_of_its_take_for_a_minute_or_while_its_worker_has_the_job() {
-    let workers = |broker: &mut Broker| {
-        let events = broker.hear(1, Query::Queue { queue: "q".into() });
-        let [(_, Event::Reply(_, Reply::Queues { rows, .. }))] = events.as_slice() else { panic!("{events:?}") };
-        rows[0].workers
-    };
     let mut broker = Broker::new();
     broker.says(1, push("q"), ["1 new j1"]);
     let wish = |worker| take(["q"]).worker(worker).for_ms(200_000, OnExpiry::Requeue);
@@ -397,7 +387,7 @@ fn a_client_serves_the_queue_of_its_take_for_a_minute_or_while_its_worker_has_th
         broker.hear(client, beat(worker));
     }
     broker.at(60_999, []);
-    assert_eq!(workers(&mut broker), 3);
+    assert_eq!(broker.workers("q"), 3);
     broker.at(61_000, []);
-    assert_eq!(workers(&mut broker), 1);
+    assert_eq!(broker.workers("q"), 1);
 }

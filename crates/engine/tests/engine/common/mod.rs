@@ -8,8 +8,8 @@ mod asks;
 mod words;
 
 use windlass_engine::{
-    ClientCommand, ClientId, ClientInfo, Clock, Command, Context, Engine, Event, JobId, JobState, Limits, Reply, Tag,
-    Timestamp, Warning,
+    ClientCommand, ClientId, ClientInfo, Clock, Command, Context, Engine, Event, JobId, JobState, Limits, Query, Reply,
+    Tag, Timestamp, Warning,
 };
 
 pub(crate) use asks::*;
@@ -124,6 +124,13 @@ impl Broker {
             Some(JobState::Parked) => "shelved".into(),
             Some(JobState::Done(at)) => format!("done until {}", at.0),
         }
+    }
+
+    /// The workers of a queue.
+    pub(crate) fn workers(&mut self, queue: &'static str) -> u32 {
+        let events = self.hear(1, Query::Queue { queue: queue.into() });
+        let [(_, Event::Reply(_, Reply::Queues { rows, .. }))] = events.as_slice() else { panic!("{events:?}") };
+        rows[0].workers
     }
 
     /// Takes from a queue until it is empty, and finishes each job. Returns the numbers of the jobs, in order.
