@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use windlass_config::Period;
-use windlass_engine::{Backoff, Bridge, Codec, QueueCommand, QueueRow, QueueRules, Retry, is_pattern};
+use windlass_engine::{Backoff, Bridge, QueueCommand, QueueRow, QueueRules, Retry, is_pattern};
 
 use crate::config::{self, Config};
 use crate::reconcile::{self, Reconciliation, configured};
@@ -23,11 +23,7 @@ pub(crate) fn wanted(config: &Config) -> Rules {
 /// The rules in a section.
 pub(crate) fn of(queue: &config::Queue) -> QueueRules {
     QueueRules {
-        codec: match queue.codec {
-            config::Codec::Text => Codec::Text,
-            config::Codec::Json => Codec::Json,
-            config::Codec::Base64 => Codec::Base64,
-        },
+        codec: queue.codec,
         retry: queue.retry.map(|config::Retry { count, backoff }| Retry {
             failures_max: count,
             losses_max: 0,
@@ -67,7 +63,7 @@ fn ruled(row: &QueueRow) -> Option<QueueRules> {
 
 #[cfg(test)]
 mod tests {
-    use windlass_engine::{Engine, Limits};
+    use windlass_engine::{Codec, Engine, Limits};
     use windlass_store::Journal;
 
     use super::*;

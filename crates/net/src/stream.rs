@@ -9,9 +9,9 @@
 
 use std::fmt;
 use std::io;
+use std::os::fd::AsFd;
 
 use mio::event::Source;
-use mio::net::{TcpStream, UnixStream};
 use rustix::buffer::spare_capacity;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 use socket2::SockRef;
@@ -67,7 +67,8 @@ pub(crate) trait Stream: Send + fmt::Debug {
     fn source(&mut self) -> &mut dyn Source;
 }
 
-impl Stream for TcpStream {
+/// A socket of the kernel: of TCP, or a Unix socket.
+impl<T: Source + AsFd + Send + fmt::Debug> Stream for T {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         Ok(recv(self, buffer, RecvFlags::empty())?.1)
     }
@@ -81,26 +82,8 @@ impl Stream for TcpStream {
     }
 
     fn acknowledge(&self) {
-        // If it fails, the peer waits a moment longer.
+        // Unix sockets have no such option. If it fails for TCP, the peer waits a moment longer.
         let _ = SockRef::from(self).set_tcp_quickack(true);
-    }
-
-    fn source(&mut self) -> &mut dyn Source {
-        self
-    }
-}
-
-impl Stream for UnixStream {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        Ok(recv(self, buffer, RecvFlags::empty())?.1)
-    }
-
-    fn read_behind(&mut self, buffer: &mut Vec<u8>) -> io::Result<usize> {
-        Ok(recv(self, spare_capacity(buffer), RecvFlags::empty())?.1)
-    }
-
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        Ok(send(self, bytes, SendFlags::NOSIGNAL)?)
     }
 
     fn source(&mut self) -> &mut dyn Source {
@@ -116,6 +99,7 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     use bytes::BytesMut;
+    use mio::net::{TcpStream, UnixStream};
     use windlass_engine::{
         ClientCommand, ClientInfo, Engine, Event, JobCommand, Limits, NewJob, Protocol, Query, Reply, Tag, TakeCommand,
         Timestamp,

@@ -14,6 +14,6 @@ mod sections;
 
 pub use policy::{Key, PerKey, Rate, policy, policy_of_json};
 pub(crate) use queues::reporter;
-pub use queues::{Codec, OnDead, Queue, Retry, aliases, check_text};
+pub use queues::{OnDead, Queue, Retry, aliases, check_text};
 pub use sections::{Bridge, Cluster, Config, Durability, Limits, Log, LogFormat, Postgres, SslMode, Store};
 pub use windlass_net::{FileMode, FileModeError, Polling, PollingError, Server};

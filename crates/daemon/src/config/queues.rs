@@ -8,7 +8,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use toml::Spanned;
 use windlass_config::{ByteSize, Error, Misplaced, Period, Throttle};
-use windlass_engine::{NewJob, QueueKind, is_pattern};
+use windlass_engine::{Codec, NewJob, QueueKind, is_pattern};
 use windlass_session::alias::Aliases;
 use windlass_session::protocol::Protocol;
 
@@ -59,19 +59,6 @@ pub struct Queue {
     pub failure_values: Vec<String>,
     /// By protocol: the queue's name there, if the protocol cannot express the queue's own name, or uses another.
     pub aliases: BTreeMap<String, String>,
-}
-
-/// How a body is converted.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Codec {
-    /// One string, in base64 if the body is not text.
-    #[default]
-    Text,
-    /// JSON; a body that is not JSON is an error.
-    Json,
-    /// One string in base64.
-    Base64,
 }
 
 /// What is kept of dead jobs.

@@ -67,12 +67,13 @@ pub const READ_KEY: &[u8] = b"\0\0";
 
 /// How a job's bytes are converted for a worker of another protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Codec {
-    /// As text, where they are text.
+    /// One string, in base64 if the body is not text.
     #[default]
     Text,
-    /// As JSON, which they must be.
+    /// JSON, which they must be.
     Json,
-    /// As Base64, whatever they are.
+    /// One string in base64.
     Base64,
 }
