@@ -3,7 +3,7 @@
 //! Spec: `PROTOCOL`, "GRAB_JOB …", "JOB_ASSIGN …", "NO_JOB".
 
 use bytes::Bytes;
-use windlass_engine::{From, JobRef, LeaseCommand, Proof, Select, Take, TakeCommand, Taken, Wait};
+use windlass_engine::{From, JobRef, LeaseCommand, Proof, Select, Take, TakeCommand, Taken, Timestamp, Wait};
 use windlass_session::LARGE_BYTES;
 
 use super::ask::{Ask, WORKER};
@@ -13,7 +13,7 @@ use crate::wire::{AssignForm, Response};
 
 impl GearmanSpeaker {
     pub(super) fn grab(&mut self, form: AssignForm, talk: &mut Talk<'_>) {
-        self.excepted = None;
+        (self.excepted, self.sleeps) = (None, false);
         self.take(form, talk);
     }
 
@@ -23,7 +23,7 @@ impl GearmanSpeaker {
         talk.ask(Ask::Grab(form), TakeCommand::Take(take));
     }
 
-    pub(super) fn taken(&self, form: AssignForm, job: &Taken, talk: &mut Talk<'_>) {
+    pub(super) fn taken(&mut self, form: AssignForm, job: &Taken, talk: &mut Talk<'_>) {
         let workload = match workload(&self.settings.bridge, &job.into()) {
             Ok(workload) => workload,
             Err(misfit) => {
@@ -49,6 +49,10 @@ impl GearmanSpeaker {
             talk.share(job.body.clone());
         } else {
             response.encode(talk.bytes());
+        }
+        self.limited = Some(job.id).filter(|_| job.until < Timestamp::NEVER);
+        if self.sleeps {
+            self.lift_limit(talk);
         }
     }
 }

@@ -61,6 +61,10 @@ pub struct GearmanSpeaker {
     exceptions: bool,
     /// The job of this worker's last WORK_EXCEPTION, until the worker asks for another job.
     excepted: Option<JobId>,
+    /// The job that this worker got last, if it has a time limit.
+    limited: Option<JobId>,
+    /// The worker sent PRE_SLEEP since it last asked for a job.
+    sleeps: bool,
     /// The text command being answered.
     task: Option<admin::Task>,
     /// Some lines of the answer were sent, and more will follow.
@@ -78,6 +82,8 @@ impl GearmanSpeaker {
             exceptions: settings.section.exceptions,
             settings,
             excepted: None,
+            limited: None,
+            sleeps: false,
             task: None,
             amid_lines: false,
             held: BytesMut::new(),
@@ -112,7 +118,7 @@ impl GearmanSpeaker {
             Request::CanDoTimeout { function, timeout_ms } => self.can_do_timeout(function, timeout_ms, talk),
             Request::CantDo { function } => Self::cant_do(function, talk),
             Request::ResetAbilities => Self::reset_abilities(talk),
-            Request::PreSleep => Self::pre_sleep(talk),
+            Request::PreSleep => self.pre_sleep(talk),
             Request::Grab(form) => self.grab(form, talk),
             Request::WorkData { handle, data } => self.work_data(&handle, &data, talk),
             Request::WorkWarning { handle, data } => self.work_warning(&handle, &data, talk),

@@ -5,13 +5,15 @@ use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
 use windlass_engine::{
-    Capacity, ClientInfo, ClientRow, Command, Cursor, End, Event, JobCommand, JobId, Note, Notice, Payload, Priority,
-    Protocol, Protocols, Query, QueueCommand, QueueKind, QueueRow, QueueRules, Refusal, Reply, Tag, Thing, Timestamp,
+    Capacity, ClientCommand, ClientId, ClientInfo, ClientRow, Command, Context, Cursor, End, Engine, Event, JobCommand,
+    JobId, Limits, Note, Notice, Payload, Priority, Protocol, Protocols, Query, QueueCommand, QueueKind, QueueRow,
+    QueueRules, Refusal, Reply, Tag, Thing, Timestamp,
 };
 use windlass_session::{Item, LARGE_BYTES, Outbox, Question, Reason, Session};
 
 use super::ask::Ask;
 use super::{GearmanSession, GearmanSpeaker, HELD_BYTES_MAX, Settings};
+use crate::config::OnTimeout;
 use crate::wire::{AssignForm, ErrorReply, HandlePrefix, Priority as Urgency, Request, Response, Submission};
 
 const NOW: Timestamp = Timestamp(1);
@@ -435,4 +437,31 @@ fn only_the_handle_of_a_foreground_job_is_in_no_hurry() {
         assert_eq!(deferred, if background { 0 } else { said.len() }, "background {background}");
         assert_eq!(said.escape_ascii().to_string(), response(&Response::JobCreated { handle: b"H:here:3" }));
     }
+}
+
+#[test]
+fn a_job_has_no_time_limit_if_its_worker_sleeps_before_it_gets_it() {
+    let mut settings = Settings::new(HandlePrefix::new(b"H:here").unwrap());
+    settings.section.on_timeout = OnTimeout::Requeue;
+    let mut bench = Bench::with(settings);
+    let (worker, mut engine) = (ClientId(1), Engine::new(Limits::default(), 1));
+    let mut context = Context::new(NOW, 1);
+    engine.apply(worker, Tag::NONE, ClientCommand::Open(ClientInfo::default()), &mut context);
+    let function = Bytes::from_static(b"f");
+    let job = Submission { function: function.clone(), unique: Bytes::new(), workload: Bytes::new() };
+    bench.request(&Request::CanDoTimeout { function, timeout_ms: 1_500 });
+    bench.request(&Request::Submit { job, priority: Urgency::Normal, background: true });
+    bench.request(&Request::Grab(AssignForm::Plain));
+    bench.request(&Request::PreSleep);
+    for (tag, command) in bench.commands() {
+        engine.apply(worker, tag, command, &mut context);
+    }
+    let job = engine.jobs().next().unwrap().id;
+    assert_eq!(engine.jobs().next().unwrap().lease().unwrap().until, NOW.after_ms(1_500));
+    context.events.drain(..).for_each(|(_, event)| bench.event(event));
+    let commands: Vec<_> = bench.out.drain().filter(|item| matches!(item, Item::Command(..))).collect();
+    let [Item::Command(tag, Command::Lease(lifted))] = commands.as_slice() else { panic!("{commands:?}") };
+    engine.apply(worker, *tag, lifted.clone(), &mut context);
+    let until = NOW.after_ms(Limits::default().lease_ms_max);
+    assert_eq!(engine.job(job).unwrap().lease().unwrap().until, until, "as late as any");
 }

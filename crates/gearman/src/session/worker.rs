@@ -3,7 +3,9 @@
 //! Spec: `PROTOCOL`, "Worker Requests". None of these has an answer. PRE_SLEEP is followed by one NOOP, now or later.
 
 use bytes::Bytes;
-use windlass_engine::{ClientCommand, ClientInfo, LeaseTerms, OnExpiry, Subscription, TakeCommand};
+use windlass_engine::{
+    ClientCommand, ClientInfo, JobRef, LeaseCommand, LeaseTerms, OnExpiry, Proof, Subscription, TakeCommand, Timestamp,
+};
 
 use super::ask::WORKER;
 use super::{GearmanSpeaker, NAMELESS, Talk, refusal};
@@ -90,7 +92,18 @@ impl GearmanSpeaker {
         talk.send_as(WORKER, ClientCommand::SetName(id));
     }
 
-    pub(super) fn pre_sleep(talk: &mut Talk<'_>) {
+    pub(super) fn pre_sleep(&mut self, talk: &mut Talk<'_>) {
+        self.sleeps = true;
+        self.lift_limit(talk);
         talk.send_as(WORKER, TakeCommand::WaitForWork);
+    }
+
+    /// A worker that sleeps has no job, or took a late answer for the one it got last. With `on_timeout = "requeue"` it
+    /// may finish that one late, as in gearmand, which forgets its timer.
+    pub(super) fn lift_limit(&mut self, talk: &mut Talk<'_>) {
+        if let (OnTimeout::Requeue, Some(job)) = (self.settings.section.on_timeout, self.limited.take()) {
+            let (job, proof, until) = (JobRef::Id(job), Proof::Connection, Timestamp::NEVER);
+            talk.send(LeaseCommand::Extend { job, proof, until, only_later: true });
+        }
     }
 }
