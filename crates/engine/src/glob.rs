@@ -3,23 +3,24 @@
 //! The stars cut a pattern into pieces. A match looks for each piece from left to right and never goes back, so it
 //! takes at most the length of the text times the length of the pattern.
 
-use std::fmt;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
 /// A pattern. Clones share it.
-#[derive(Clone, Deserialize, Serialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Deserialize, Serialize)]
 #[serde(from = "Bytes", into = "Bytes")]
 pub struct Glob(Arc<Compiled>);
 
+#[derive(PartialEq, Eq, Debug)]
 struct Compiled {
     pattern: Bytes,
     /// The pieces between the stars: one more than there are stars.
     pieces: Vec<Vec<Item>>,
 }
 
+#[derive(PartialEq, Eq, Debug)]
 enum Item {
     Byte(u8),
     Any,
@@ -99,20 +100,6 @@ impl From<Bytes> for Glob {
 impl From<Glob> for Bytes {
     fn from(glob: Glob) -> Self {
         glob.pattern().clone()
-    }
-}
-
-impl PartialEq for Glob {
-    fn eq(&self, other: &Self) -> bool {
-        self.pattern() == other.pattern()
-    }
-}
-
-impl Eq for Glob {}
-
-impl fmt::Debug for Glob {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Glob({:?})", self.pattern())
     }
 }
 

@@ -10,8 +10,6 @@
 //! * An expression for every hour (`*`) is an interval of minutes, not a time of the day. Changes do not affect it, and
 //!   it matches in both hours of the same name.
 
-use std::fmt;
-
 use jiff::Timestamp as Instant;
 use jiff::tz::TimeZone;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -26,7 +24,7 @@ const CHANGE_MAX_S: i64 = 2 * 86_400;
 const CHANGES_MAX: usize = 100;
 
 /// A time zone, by its name in the IANA database.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Zone(&'static str);
 
 impl Zone {
@@ -71,12 +69,6 @@ impl<'de> Deserialize<'de> for Zone {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         let name = Box::<str>::deserialize(from)?;
         Ok(Self::named(&name).unwrap_or(Self::UNKNOWN))
-    }
-}
-
-impl fmt::Debug for Zone {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.0)
     }
 }
 
