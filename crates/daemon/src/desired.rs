@@ -1,6 +1,10 @@
 //! The engine state that comes from the configuration, and its reconciliation: when the daemon starts, and when it
 //! reads its configuration again.
 
+use std::panic::resume_unwind;
+use std::path::PathBuf;
+use std::sync::Arc;
+
 use windlass_config::Error;
 use windlass_engine::{Bridge, Patterns, QueueCommand, QueueSettings};
 use windlass_hub::{Broker, Hub};
@@ -8,6 +12,7 @@ use windlass_hub::{Broker, Hub};
 use crate::config::Config;
 use crate::on_dead;
 use crate::policies;
+use crate::progress::Progress;
 use crate::reconcile::Reconciliation;
 use crate::recurring::{self, Recurring};
 use crate::rules::{self, Rules};
@@ -21,6 +26,7 @@ pub(crate) struct Desired {
     rules: Rules,
     patterns: Patterns<QueueSettings>,
     bridge: Bridge,
+    data_dir: PathBuf,
 }
 
 impl Desired {
@@ -36,19 +42,25 @@ impl Desired {
             rules: rules::wanted(config),
             patterns: policies::patterns(config)?,
             bridge: rules::bridge(config),
+            data_dir: config.data_dir.clone(),
         })
     }
 
-    /// Reconciles the engine with it.
-    pub(crate) fn agree(self, broker: &dyn Broker) -> Vec<Reconciliation> {
-        // The order matters: first which protocols share a queue and which jobs may start, before any job is handed out;
-        // then the rules, because schedules must obey them.
-        let _ = broker.ask(QueueCommand::Bridge(Box::new(self.bridge)).into());
-        policies::agree(broker, self.patterns);
-        let mut done = vec![rules::agree(broker, self.rules)];
-        done.extend(self.schedules.into_iter().map(|schedules| recurring::agree(broker, schedules)));
-        done.push(throttles::agree(broker, self.throttles));
-        done
+    /// Reconciles the engine with it, on a thread of its own: many jobs have many keys to be read.
+    pub(crate) async fn agree(self, hub: &Arc<Hub>) -> Vec<Reconciliation> {
+        let hub = Arc::clone(hub);
+        let agree = move || {
+            let _progress = Progress::of(&self.data_dir);
+            // The order matters: first which protocols share a queue and which jobs may start, before any job is handed
+            // out; then the rules, because schedules must obey them.
+            let _ = hub.ask(QueueCommand::Bridge(Box::new(self.bridge)).into());
+            policies::agree(&*hub, self.patterns);
+            let mut done = vec![rules::agree(&*hub, self.rules)];
+            done.extend(self.schedules.into_iter().map(|schedules| recurring::agree(&*hub, schedules)));
+            done.push(throttles::agree(&*hub, self.throttles));
+            done
+        };
+        tokio::task::spawn_blocking(agree).await.unwrap_or_else(|error| resume_unwind(error.into_panic()))
     }
 }
 
@@ -61,7 +73,43 @@ pub(crate) fn set_up(config: &Config, hub: &Hub) {
 }
 
 /// Applies the limits of a configuration and the state that it requires to an engine that serves.
-pub(crate) fn apply(config: &Config, wanted: Desired, hub: &Hub) {
+pub(crate) async fn apply(config: &Config, wanted: Desired, hub: &Arc<Hub>) {
     set_up(config, hub);
-    wanted.agree(hub).iter().for_each(Reconciliation::report);
+    wanted.agree(hub).await.iter().for_each(Reconciliation::report);
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::channel;
+    use std::thread;
+    use std::time::Duration;
+
+    use windlass_engine::{Engine, Limits};
+    use windlass_hub::Durability;
+    use windlass_store::Journal;
+
+    use super::*;
+    use crate::config::fixture::config;
+
+    #[test]
+    fn nothing_else_waits_while_the_engine_is_reconciled() {
+        let hub = Arc::new(Hub::new(Engine::new(Limits::default(), 7), Journal::new(), Durability::Soon, 7));
+        let (locked, is_locked) = channel();
+        let (timer_runs, timer_ran) = channel();
+        let keeper = Arc::clone(&hub);
+        let keep_lock = move || {
+            keeper.with_journal(|_, _| {
+                locked.send(()).unwrap();
+                timer_ran.recv_timeout(Duration::from_secs(30)).is_ok()
+            })
+        };
+        let keeps_lock = thread::spawn(keep_lock);
+        is_locked.recv().unwrap();
+        let wanted = Desired::of(&config("[queues.a]\ncodec = \"json\"\n")).unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let timer = async { timer_runs.send(()) };
+        let (done, _) = runtime.block_on(async { tokio::join!(wanted.agree(&hub), timer) });
+        assert!(keeps_lock.join().unwrap(), "other tasks of the thread have waited for the engine");
+        assert!(done.iter().any(|it| it.new == 1), "{done:?}");
+    }
 }

@@ -117,7 +117,7 @@ impl Prepared {
         }
         protocols::make_queues(&*hub, config)?;
         // Before anything is due: schedules that were removed from the configuration must not run.
-        agree(&hub, wanted)?;
+        agree(&hub, wanted).await?;
         let ticker = tokio::spawn(tick(Arc::clone(&hub)));
         let figures = RoomFigures { hub: Arc::clone(&hub), commits: committer.times(), store, tail };
         Ok(EngineRoom { hub, committer, checkpoints, loader, ticker, figures })
@@ -246,8 +246,8 @@ fn start_loader(hub: &Arc<Hub>, bodies: Option<BodyFile>, config: &Config) -> Re
 }
 
 /// The engine's refusal of a configured entry is an error in the configuration.
-fn agree(hub: &Hub, wanted: Desired) -> Result<(), Failure> {
-    for reconcile in wanted.agree(hub) {
+async fn agree(hub: &Arc<Hub>, wanted: Desired) -> Result<(), Failure> {
+    for reconcile in wanted.agree(hub).await {
         if let Some((name, why)) = reconcile.refused.first() {
             let reason = format!("{name}: {why}");
             return Err(ConfigError::senseless(reconcile.key, reason).into());

@@ -154,7 +154,7 @@ impl Running<'_> {
         acceptor.enter_room(&hub);
         let in_force = self.in_force.load_full();
         if !Arc::ptr_eq(&begun_with, &in_force) {
-            desired::apply(&in_force, Desired::of(&in_force)?, &hub);
+            desired::apply(&in_force, Desired::of(&in_force)?, &hub).await;
         }
         self.cluster.iter().for_each(|cluster| cluster.accept(&hub));
         hub.begin_grace();

@@ -104,7 +104,7 @@ impl MainEvents<'_> {
                 (Told::Reload(answer), _) => {
                     let by = if answer.is_some() { "an operator reloads" } else { "SIGHUP" };
                     notify::reloading();
-                    let outcome = self.reloader.reload(by).map_err(|error| error.to_string());
+                    let outcome = self.reloader.reload(by).await.map_err(|error| error.to_string());
                     notify::reloaded();
                     answer.map(|answer| answer.send(outcome));
                 }

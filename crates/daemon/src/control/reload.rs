@@ -75,7 +75,7 @@ impl<'a> Reloader<'a> {
     /// # Errors
     ///
     /// The configuration is invalid, and nothing has changed.
-    pub(crate) fn reload(&mut self, by: &str) -> Result<Changes, Failure> {
+    pub(crate) async fn reload(&mut self, by: &str) -> Result<Changes, Failure> {
         match logging::reopen() {
             Ok(()) => tracing::info!("{by}"),
             Err(error) => tracing::error!("log.file: {error}: the old file stays in use"),
@@ -83,7 +83,7 @@ impl<'a> Reloader<'a> {
         let prepared = (self.reread)().and_then(|new| self.prepare(new));
         let prepared =
             prepared.inspect_err(|error| tracing::error!("{error}: the configuration in force stays in force"))?;
-        Ok(self.apply(prepared))
+        Ok(self.apply(prepared).await)
     }
 
     /// Makes everything of a configuration that can fail.
@@ -105,7 +105,7 @@ impl<'a> Reloader<'a> {
         Ok(Prepared { config, wanted, terms, sessions })
     }
 
-    fn apply(&mut self, Prepared { config, wanted, terms, sessions }: Prepared) -> Changes {
+    async fn apply(&mut self, Prepared { config, wanted, terms, sessions }: Prepared) -> Changes {
         let mut new = Values::of(&config);
         let changes = self.changes(&new, &config, &sessions);
         // Checked before.
@@ -120,7 +120,7 @@ impl<'a> Reloader<'a> {
         // Limits and rules are those of the daemon that has the engine.
         if let Some(hub) = self.acceptor.hub() {
             policies::forget_own(&*hub);
-            desired::apply(&config, wanted, &hub);
+            desired::apply(&config, wanted, &hub).await;
         }
         for ((served, terms), sessions) in self.served.iter().zip(terms).zip(sessions) {
             if let Some((tls, terms)) = served.tls.as_ref().zip(terms) {
