@@ -141,14 +141,20 @@ fn a_busy_port_and_a_busy_directory_are_reported_in_one_line() {
 }
 
 /// How many connections each serving thread has, as SIGTTIN logs it.
-fn connections_by_thread(daemon: &Daemon, reports: &mut usize) -> Vec<u64> {
-    daemon.signal("TTIN");
-    *reports += 1;
-    wait_until("the report", || daemon.log_text().matches("SIGTTIN: the report ends").count() == *reports);
+fn connections_by_thread(daemon: &Daemon) -> Vec<u64> {
+    const END: &str = "SIGTTIN: the report ends";
+    let reports = |log: &str| log.matches(END).count();
+    let before = reports(&daemon.log_text());
+    // A report that has just ended may still be under way for the daemon: then the signal is in vain.
+    wait_until("the report", || {
+        daemon.signal("TTIN");
+        reports(&daemon.log_text()) > before
+    });
     let log = daemon.log_text();
-    let lines = log.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
+    let (whole, _) = log.rsplit_once(END).unwrap();
+    let lines = whole.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
     let lines: Vec<_> = lines.filter(|line| line["message"] == "serving thread").collect();
-    let threads = lines.len() / *reports;
+    let threads = lines.len() / reports(&log);
     lines[lines.len() - threads..].iter().map(|line| line["connections"].as_u64().unwrap()).collect()
 }
 
@@ -201,11 +207,10 @@ fn connections_that_pipeline_move_to_a_helper_and_back() {
     std::thread::scope(|scope| {
         let client = &client;
         let clients: Vec<_> = (0..CONNECTIONS).map(|number| scope.spawn(move || client(number))).collect();
-        let mut reports = 0;
         for (deep, helped) in [(true, true), (false, false), (true, true)] {
             is_deep.store(deep, Ordering::Relaxed);
             wait_until("the connections move", || {
-                let threads = connections_by_thread(&daemon, &mut reports);
+                let threads = connections_by_thread(&daemon);
                 assert!(clients.iter().all(|client| !client.is_finished()), "a client has failed");
                 threads.iter().sum::<u64>() == CONNECTIONS as u64 && (threads.last() > Some(&0)) == helped
             });
