@@ -1,8 +1,6 @@
 //! The engine state that comes from the configuration, and its reconciliation: when the daemon starts, and when it
 //! reads its configuration again.
 
-use std::panic::resume_unwind;
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use windlass_config::Error;
@@ -26,7 +24,7 @@ pub(crate) struct Desired {
     rules: Rules,
     patterns: Patterns<QueueSettings>,
     bridge: Bridge,
-    data_dir: PathBuf,
+    data_dir: std::path::PathBuf,
 }
 
 impl Desired {
@@ -60,7 +58,7 @@ impl Desired {
             done.push(throttles::agree(&*hub, self.throttles));
             done
         };
-        tokio::task::spawn_blocking(agree).await.unwrap_or_else(|error| resume_unwind(error.into_panic()))
+        tokio::task::spawn_blocking(agree).await.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()))
     }
 }
 

@@ -68,7 +68,7 @@ pub(crate) trait Stream: Send + fmt::Debug {
 }
 
 /// A socket of the kernel: of TCP, or a Unix socket.
-impl<T: Source + AsFd + Send + fmt::Debug> Stream for T {
+impl<T: Source + AsFd + Send + fmt::Debug + 'static> Stream for T {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         Ok(recv(self, buffer, RecvFlags::empty())?.1)
     }
@@ -82,8 +82,10 @@ impl<T: Source + AsFd + Send + fmt::Debug> Stream for T {
     }
 
     fn acknowledge(&self) {
-        // Unix sockets have no such option. If it fails for TCP, the peer waits a moment longer.
-        let _ = SockRef::from(self).set_tcp_quickack(true);
+        // Unix sockets delay nothing. If it fails, the peer waits a moment longer.
+        if std::any::TypeId::of::<T>() == std::any::TypeId::of::<mio::net::TcpStream>() {
+            let _ = SockRef::from(self).set_tcp_quickack(true);
+        }
     }
 
     fn source(&mut self) -> &mut dyn Source {
