@@ -72,7 +72,7 @@ pub enum Codec {
     /// One string, in base64 if the body is not text.
     #[default]
     Text,
-    /// JSON, which they must be.
+    /// JSON; a body that is not JSON is an error.
     Json,
     /// One string in base64.
     Base64,
