@@ -112,3 +112,55 @@ fn bytes_of(job: &Job) -> u64 {
     let body = if job.payload.stored().is_some() { 0 } else { job.body().len() };
     FIXED + body as u64 + result.map_or(0, |result| result.len() as u64)
 }
+
+#[cfg(test)]
+mod tests {
+    use windlass_engine::Payload;
+
+    use super::*;
+    use crate::record::plain_job;
+
+    fn cold(memory: u64) -> Cold {
+        Cold::new(&Overflow { folder: std::env::temp_dir(), memory })
+    }
+
+    #[test]
+    fn a_page_is_packed_when_enough_others_have_changed_since() {
+        let mut jobs = Slab::default();
+        let mut pages: Vec<Slot> = Vec::new();
+        for id in 1.. {
+            let slot = jobs.insert(plain_job(id));
+            jobs.at_mut(slot).unwrap().payload = Payload::copy(None, b"", b"small");
+            if !pages.last().is_some_and(|last| Slab::share_page(*last, slot)) {
+                pages.push(slot);
+            }
+            if pages.len() > PAGES_OPEN {
+                break;
+            }
+        }
+        let (last, first) = (pages.pop().unwrap(), pages[0]);
+        let mut cold = cold(0);
+        cold.replace(None, Some((&mut plain_job(1), None)));
+        pages.into_iter().for_each(|page| cold.changed(page, &mut jobs));
+        cold.changed(first, &mut jobs);
+        assert_eq!((jobs.saved_bytes(), cold.saved), (0, 0), "those that changed last are open");
+        cold.changed(last, &mut jobs);
+        assert!(jobs.is_packed(first) && !jobs.is_packed(last));
+        assert!(jobs.saved_bytes() > 0);
+        assert_eq!(cold.saved, 2 * jobs.saved_bytes());
+    }
+
+    #[test]
+    fn a_body_leaves_memory_when_the_jobs_exceed_it() {
+        let (mut first, mut second) = (plain_job(1), plain_job(2));
+        let mut cold = cold(400);
+        cold.replace(None, Some((&mut first, None)));
+        assert_eq!((first.payload.stored(), cold.bytes), (None, 400), "exactly what fits");
+        cold.replace(None, Some((&mut second, None)));
+        assert_eq!((second.payload.stored().map(|Stored { len, .. }| len), cold.bytes), (Some(100), 700));
+        cold.replace(Some(&second), None);
+        assert_eq!((cold.bytes, cold.file.as_ref().unwrap().bytes()), (400, 0));
+        first.extra.get_or_insert_default().result = Some(vec![0; 50].into());
+        assert_eq!(bytes_of(&first), 450);
+    }
+}

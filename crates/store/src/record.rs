@@ -26,6 +26,8 @@ use windlass_engine::{
 use crate::codec::{DecodeError, Reader, code, put_bytes, put_i64, put_time, put_u32, put_u64};
 pub use batch::BatchMoved;
 pub(crate) use batch::{encode_batch, encode_batch_moved};
+#[cfg(test)]
+pub(crate) use job::plain_job;
 pub(crate) use job::{Tail, encode_put};
 pub use moved::Moved;
 pub(crate) use moved::encode_moved;

@@ -365,22 +365,18 @@ fn rebuilt(found: &Salvage, limits: Limits, seed: u64) -> (Engine, u64) {
             left_out += 1;
         }
     }
-    let mut keys = BTreeMap::new();
-    for schedule in found.schedules.values() {
-        let name = schedule.key.as_ref().map(|key| (schedule.job.protocol, key));
-        let is_no_job = !found.jobs.contains_key(&schedule.id);
-        let fits = is_no_job && name.is_none_or(|name| keys.insert(name, ()).is_none());
-        if !fits || !engine.recall_schedule(schedule.clone()) {
-            left_out += 1;
-        }
-    }
+    // The engine refuses a number or a key that is used.
+    left_out += found.schedules.values().filter(|schedule| !engine.recall_schedule((*schedule).clone())).count() as u64;
     engine.wake_up();
     (engine, left_out)
 }
 
 #[cfg(test)]
 mod tests {
+    use windlass_engine::Payload;
+
     use super::*;
+    use crate::record::plain_job;
 
     /// A salvage of these records.
     fn salvaged(records: &[Vec<u8>]) -> Salvage {
@@ -425,6 +421,16 @@ mod tests {
         (2..=last).step_by(2).for_each(|id| replay.apply(Record::Gone(JobId(id)), None));
         let left: Vec<u64> = replay.jobs.into_jobs().map(|job| job.id.0).collect();
         assert_eq!(left, (1..=last).step_by(2).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn jobs_that_exceed_memory_are_packed_while_others_are_read() {
+        let mut replay = Replay::new(Some(&Overflow { folder: std::env::temp_dir(), memory: 0 }));
+        for id in 1..=20_000 {
+            let job = Job { payload: Payload::copy(None, b"", b"small"), ..plain_job(id) };
+            replay.apply(Record::Put(job), None);
+        }
+        assert!(replay.jobs.saved_bytes() > 0);
     }
 
     #[test]

@@ -300,3 +300,24 @@ pub(super) fn read_key_until(from: &mut Reader<'_>) -> Result<KeyUntil, DecodeEr
         other => return Err(DecodeError::Range { field: "a key's end", value: other.into() }),
     })
 }
+
+/// A job that waits, without anything optional.
+#[cfg(test)]
+pub(crate) fn plain_job(id: u64) -> Job {
+    Job {
+        unfit: Unfit::NONE,
+        id: JobId(id),
+        queue: QueueId(0),
+        protocol: Protocol::GEARMAN,
+        priority: Priority::NORMAL,
+        durable: true,
+        rank: id,
+        state: windlass_engine::JobState::Ready,
+        ready_at: windlass_engine::Timestamp(1),
+        payload: Payload::copy(None, b"", &[7; 100]),
+        attempts: 0,
+        failures: 0,
+        retry: Retry::NONE,
+        extra: None,
+    }
+}

@@ -157,3 +157,78 @@ pub(super) fn decode_moved(from: &mut Reader<'_>) -> Result<Moved, DecodeError> 
         past,
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use windlass_engine::{Attempt, AttemptEnd, ClientId, Holder, Lease, OnExpiry, Token};
+
+    use super::*;
+    use crate::record::{Record, plain_job};
+
+    fn standing() -> Moved {
+        Moved {
+            job: JobId(7),
+            state: JobState::Retrying(Timestamp(9)),
+            rank: 2,
+            ready_at: Timestamp(3),
+            attempts: 4,
+            failures: 5,
+            cycle: None,
+            failure: None,
+            progress: None,
+            ran: false,
+            updated_at: None,
+            losses: 0,
+            past: None,
+        }
+    }
+
+    fn written(job: &Job) -> Moved {
+        let mut bytes = Vec::new();
+        encode_moved(job, &mut bytes);
+        let Record::Moved(moved) = Record::decode(&mut Reader::new(&bytes)).unwrap() else { panic!() };
+        moved
+    }
+
+    #[test]
+    fn a_job_has_every_part_that_moved() {
+        let progress = Progress { numerator: 1, denominator: 2, text: b"half"[..].into() };
+        let mut past = Attempts::default();
+        past.push(Attempt {
+            number: 1,
+            worker: b"w"[..].into(),
+            began_at: Timestamp(1),
+            ended_at: Timestamp(2),
+            end: AttemptEnd::Lost,
+            error: None,
+        });
+        let parts = [
+            standing(),
+            Moved { cycle: Some(Cycle { priority: 3, boost: 1 }), ..standing() },
+            Moved { failure: Some(Box::new(Failure { at: Timestamp(2), ..Failure::default() })), ..standing() },
+            Moved { progress: Some(progress), ..standing() },
+            Moved { losses: 1, ..standing() },
+            Moved { past: Some(Arc::new(past)), ..standing() },
+        ];
+        let mut moved_often = plain_job(7);
+        for moved in parts {
+            let mut moved_once = plain_job(7);
+            moved.clone().apply(&mut moved_once);
+            moved.clone().apply(&mut moved_often);
+            assert_eq!((written(&moved_once), written(&moved_often)), (moved.clone(), moved));
+        }
+    }
+
+    #[test]
+    fn progress_ends_with_a_lease_that_is_bound_to_a_connection() {
+        let progress = Some(Progress { numerator: 1, denominator: 2, text: b"half"[..].into() });
+        let mut moved = plain_job(7);
+        Moved { progress: progress.clone(), ..standing() }.apply(&mut moved);
+        for (holder, expected) in [(Holder::Named(b"w"[..].into()), progress), (Holder::Connection(ClientId(1)), None)]
+        {
+            let lease = Lease::new(holder, Token(1), Timestamp(1), Timestamp(2), OnExpiry::Requeue);
+            moved.state = JobState::Leased(Box::new(lease));
+            assert_eq!(written(&moved).progress, expected);
+        }
+    }
+}

@@ -113,6 +113,9 @@ fn a_directory_of_the_first_version_of_this_format_is_read_for_ever() {
     let report = verify(&small(&path), Limits::default()).unwrap();
     assert!(report.table_seq > 0 && report.last_seq > report.table_seq, "both parts hold something: {report:?}");
     assert_eq!((report.jobs, report.schedules, report.batches, report.torn), (43, 1, 1, false));
+    let names: Vec<_> = windlass_store::queues(&small(&path)).unwrap().into_iter().map(|queue| queue.name).collect();
+    assert_eq!(names.len() as u64, report.queues, "{names:?}");
+    assert!(names.iter().any(|name| name == "mail"), "{names:?}");
     assert!(image_of(&path) == image, "reading changes nothing");
 
     let mut daemon = Daemon::start(&small(&path), 1, Timestamp(2_000_000)).unwrap();
