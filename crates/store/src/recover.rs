@@ -215,8 +215,13 @@ impl Replay {
         }
         check_queues(&self.queues, queues_max).map_err(nonsense)?;
         let open = self.check_jobs().map_err(nonsense)?;
-        self.check_schedules().map_err(nonsense)?;
-        self.check_batches(&open).map_err(nonsense)?;
+        for (id, batch) in &self.batches {
+            check_batch(batch, open.get(id).copied().unwrap_or_default()).map_err(nonsense)?;
+        }
+        let clash = "something else has the number or the name of";
+        let taken = |id: JobId, is_new: bool| {
+            is_new.then_some(()).ok_or_else(|| nonsense(format!("{clash} {id:?}, or its queue is missing")))
+        };
         drop(self.index);
         let mut engine = Engine::new(limits, seed);
         let clean = self.meta.as_ref().is_some_and(|meta| meta.clean);
@@ -224,10 +229,10 @@ impl Replay {
             engine.recall_meta(meta.meta, meta.clean);
         }
         self.days.into_values().for_each(|begin| engine.recall_day(begin));
-        let known: Vec<QueueId> = self.queues.keys().copied().collect();
+        let queues: Vec<QueueId> = self.queues.keys().copied().collect();
         self.queues.into_values().for_each(|image| engine.recall_queue(image));
         for batch in self.batches.into_values() {
-            engine.recall_batch(batch);
+            taken(batch.id, engine.recall_batch(batch))?;
         }
         let mut recalled = Vec::new();
         for mut job in self.jobs.into_jobs() {
@@ -235,7 +240,7 @@ impl Replay {
                 cold.warm(&mut job);
                 recalled.push(job.id);
             }
-            engine.recall_job(job);
+            taken(job.id, engine.recall_job(job))?;
             if recalled.len() >= RECALLED {
                 let ids = recalled.drain(..);
                 if self.cold.as_ref().is_some_and(|cold| cold.exceeds(engine.resident_bytes())) {
@@ -244,7 +249,7 @@ impl Replay {
             }
         }
         for schedule in self.schedules.into_values() {
-            engine.recall_schedule(schedule);
+            taken(schedule.id, engine.recall_schedule(schedule))?;
         }
         engine.wake_up();
         let report = Report {
@@ -252,13 +257,11 @@ impl Replay {
             queues: engine.queues().count() as u64,
             schedules: engine.schedules().count() as u64,
             batches: engine.batches().count() as u64,
-            table_seq: 0,
             last_seq,
             clean,
-            torn: false,
-            harmless: Vec::new(),
+            ..Report::default()
         };
-        let journal = Journal::resume(last_seq + 1, engine.meta().next_job, known.into_iter());
+        let journal = Journal::resume(last_seq + 1, engine.meta().next_job, queues.into_iter());
         let bodies = self.cold.and_then(|cold| cold.file);
         Ok(Recovered { engine, journal, bodies, report })
     }
@@ -268,10 +271,8 @@ impl Replay {
         let (mut ranks, mut open) = (Vec::with_capacity(self.index.len()), Open::new());
         let (mut misfit, queues) = (None, &self.queues);
         self.jobs.visit(|_, job| {
-            match queues.get(&job.queue).map(|queue| job.cycle().is_some() == (queue.kind == QueueKind::Cycle)) {
-                None => misfit = Some(format!("{:?} is in {:?}, which does not exist", job.id, job.queue)),
-                Some(false) => misfit = Some(format!("{:?} does not fit the kind of {:?}", job.id, job.queue)),
-                Some(true) => {}
+            if queues.get(&job.queue).is_some_and(|queue| job.cycle().is_some() != (queue.kind == QueueKind::Cycle)) {
+                misfit = Some(format!("{:?} does not fit the kind of {:?}", job.id, job.queue));
             }
             if let Some(member) = job.extra.as_deref().and_then(|extra| extra.member).filter(|of| of.role == Role::Job)
             {
@@ -288,44 +289,12 @@ impl Replay {
             None => Ok(open),
         }
     }
-
-    fn check_batches(&self, open: &Open) -> Result<(), String> {
-        let mut names = BTreeMap::new();
-        for (id, batch) in &self.batches {
-            if self.index.get(*id).is_some() || self.schedules.contains_key(id) {
-                return Err(format!("{id:?} is a batch and something else"));
-            }
-            if let Some(other) = names.insert(&batch.name, id) {
-                return Err(format!("{id:?} and {other:?} are batches of the same name"));
-            }
-            check_batch(batch, open.get(id).copied().unwrap_or_default())?;
-        }
-        Ok(())
-    }
-
-    fn check_schedules(&self) -> Result<(), String> {
-        let mut names = BTreeMap::new();
-        for (id, schedule) in &self.schedules {
-            if self.index.get(*id).is_some() {
-                return Err(format!("{id:?} is a job and a schedule"));
-            }
-            let name = schedule.key.as_ref().map(|key| (schedule.job.protocol, key));
-            if let Some(other) = name.and_then(|name| names.insert(name, id)) {
-                return Err(format!("{id:?} and {other:?} are schedules of the same name"));
-            }
-        }
-        Ok(())
-    }
 }
 
 /// An engine with the salvaged contents. Contradictory parts are left out.
 pub(crate) fn repaired(found: &Salvage, limits: Limits, seed: u64) -> Engine {
     let (engine, left_out) = rebuilt(found, limits, seed);
-    warn_of_parts_left_out(left_out, found.batches.len());
-    engine
-}
-
-fn warn_of_parts_left_out(left_out: u64, batches: usize) {
+    let batches = found.batches.len();
     if left_out > 0 || batches > 0 {
         tracing::warn!(
             jobs_and_schedules = left_out,
@@ -333,6 +302,7 @@ fn warn_of_parts_left_out(left_out: u64, batches: usize) {
             "some readable records could not be restored: see the directory set aside"
         );
     }
+    engine
 }
 
 /// Also returns the number of jobs and schedules that are left out.
@@ -361,9 +331,7 @@ fn rebuilt(found: &Salvage, limits: Limits, seed: u64) -> (Engine, u64) {
         while !ranks.insert(job.rank) {
             job.rank += 1;
         }
-        if !fits || !engine.recall_job(job) {
-            left_out += 1;
-        }
+        left_out += u64::from(!fits || !engine.recall_job(job));
     }
     // The engine refuses a number or a key that is used.
     left_out += found.schedules.values().filter(|schedule| !engine.recall_schedule((*schedule).clone())).count() as u64;

@@ -57,7 +57,7 @@ use self::index::Index;
 #[cfg(test)]
 use self::salvage::Salvaged;
 #[cfg(test)]
-use self::walk::{Gap, Walk};
+use self::walk::Gap;
 
 /// Segment sizes that sled accepts.
 const SEGMENT_BYTES: std::ops::RangeInclusive<usize> = 256..=16 << 20;

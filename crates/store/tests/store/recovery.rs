@@ -179,15 +179,17 @@ fn contradictions_are_named() {
         let extra = Some(Box::new(Extra { member: Some(member), ..Extra::default() }));
         Record::Put(Job { id: JobId(id), extra, ..jobs::plain() })
     };
+    let clash_1 = "something else has the number or the name of JobId(1), or its queue is missing";
+    let clash_2 = "something else has the number or the name of JobId(2), or its queue is missing";
     let table = [
-        ("JobId(1) is in QueueId(0), which does not exist", vec![put(1, 5)]),
+        (clash_1, vec![put(1, 5)]),
         ("JobId(1) does not fit the kind of QueueId(0)", vec![queue(0, "q", QueueKind::Cycle), put(1, 5)]),
         ("rank 5 occurs twice", vec![work(), put(1, 5), put(2, 5)]),
         ("QueueId(1) and QueueId(0) have the same name", vec![work(), queue(1, "q", QueueKind::Work)]),
-        ("JobId(1) is a job and a schedule", vec![work(), put(1, 5), schedule(1)]),
-        ("JobId(2) and JobId(1) are schedules of the same name", vec![schedule(1), schedule(2)]),
-        ("JobId(1) is a batch and something else", vec![work(), put(1, 5), batch(1, "b", |_| {})]),
-        ("JobId(2) and JobId(1) are batches of the same name", vec![batch(1, "b", |_| {}), batch(2, "b", |_| {})]),
+        (clash_1, vec![work(), put(1, 5), schedule(1)]),
+        (clash_2, vec![schedule(1), schedule(2)]),
+        (clash_1, vec![work(), put(1, 5), batch(1, "b", |_| {})]),
+        (clash_2, vec![batch(1, "b", |_| {}), batch(2, "b", |_| {})]),
         ("JobId(2) has more jobs than it counts", vec![work(), batch(2, "b", |_| {}), member(1, 2)]),
         (
             "JobId(1) changed as something else than it is",

@@ -67,18 +67,32 @@ impl Index {
             Kind::Nothing | Kind::Cap => {}
         }
     }
+
+    /// Adds the messages of a segment that are before position `upto` of the log.
+    fn add_all(&mut self, segment: Segment, messages: &mut Messages<'_>, upto: u64) {
+        for (at, message) in messages {
+            let (lsn, offset) = (segment.lsn + at as u64, segment.offset + at as u64);
+            if lsn >= upto {
+                break;
+            }
+            self.add(message.kind, message.page, Fragment { lsn, offset, bytes: message.bytes });
+        }
+    }
 }
 
 impl SledFile {
     /// Indexes all messages by their headers alone, which takes little of the time. Each is verified when its page is read.
-    /// If all pages of a tree can be read, and are all that it must have, then no message was missed that matters.
+    /// If all pages of a tree can be read, and are all that it must have, then no message was missed that matters. Those of
+    /// the last segment are verified here: a process that was killed may have written half of one.
     ///
     /// # Errors
     ///
     /// If the file cannot be read.
     pub(crate) fn outline(&self) -> Result<Index, Error> {
         let (mut index, mut buffer) = (Index::default(), vec![0; self.segment_bytes]);
-        for Segment { lsn, offset, .. } in self.segments(&mut 0, &mut buffer)? {
+        let mut segments = self.segments(&mut 0, &mut buffer)?;
+        let last = segments.pop();
+        for Segment { lsn, offset, .. } in segments {
             // One read of the disk: the pages are needed, too.
             let whole = (self.segment_bytes as u64).try_into().ok();
             let _ = rustix::fs::fadvise(&self.file, offset, whole, rustix::fs::Advice::WillNeed);
@@ -92,6 +106,10 @@ impl SledFile {
                 index.add(head.kind(), head.page, Fragment { lsn, offset, bytes });
                 at = at.saturating_add(bytes);
             }
+        }
+        if let Some(last) = last {
+            let bytes = self.read(last.offset, &mut buffer).map_err(|why| self.failed(why))?;
+            index.add_all(last, &mut Messages::of(bytes, last.lsn, self.segment_bytes), u64::MAX);
         }
         Ok(index)
     }
@@ -126,17 +144,10 @@ impl SledFile {
                 continue;
             }
             let mut messages = Messages::of(bytes, segment.lsn, self.segment_bytes);
-            let place = |at: usize| (segment.lsn + at as u64, segment.offset + at as u64);
-            for (at, message) in messages.by_ref() {
-                let (lsn, offset) = place(at);
-                if lsn >= upto {
-                    break;
-                }
-                index.add(message.kind, message.page, Fragment { lsn, offset, bytes: message.bytes });
-            }
+            index.add_all(segment, &mut messages, upto);
             index.end = upto.min(segment.lsn + step);
             if let Some((at, _)) = messages.tear {
-                index.end = place(at).0;
+                index.end = segment.lsn + at as u64;
                 torn = Some(index.end);
             }
             index.segments += 1;

@@ -13,15 +13,6 @@ const META: u64 = 0;
 /// Levels of a tree: an index has dozens of children.
 const LEVELS_MAX: usize = 32;
 
-/// The extent of a walk.
-#[derive(Debug, Default)]
-pub(crate) struct Walk {
-    /// Entries that were shown.
-    pub(crate) entries: u64,
-    /// Why it ended before the end of the tree, unless `each` broke.
-    pub(crate) gap: Option<Gap>,
-}
-
 /// A missing part of a tree.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Gap {
@@ -92,17 +83,15 @@ impl SledFile {
     /// # Errors
     ///
     /// If the file cannot be read. If it can and the tree is incomplete, the walk ends with the gap.
-    pub(crate) fn for_each(&self, index: &Index, tree: &[u8], each: &mut Each<'_>) -> Result<Walk, Error> {
-        let mut walk = Walk::default();
-        match self.walk(index, tree, each, &mut walk) {
-            Ok(()) => {}
-            Err(Stop::Gap(gap)) => walk.gap = Some(gap),
-            Err(Stop::Io(why)) => return Err(why),
+    pub(crate) fn for_each(&self, index: &Index, tree: &[u8], each: &mut Each<'_>) -> Result<Option<Gap>, Error> {
+        match self.walk(index, tree, each) {
+            Ok(()) => Ok(None),
+            Err(Stop::Gap(gap)) => Ok(Some(gap)),
+            Err(Stop::Io(why)) => Err(why),
         }
-        Ok(walk)
     }
 
-    fn walk(&self, index: &Index, tree: &[u8], each: &mut Each<'_>, walk: &mut Walk) -> Result<(), Stop> {
+    fn walk(&self, index: &Index, tree: &[u8], each: &mut Each<'_>) -> Result<(), Stop> {
         let (mut contents, mut key, mut hi) = (Contents::default(), Vec::new(), Vec::new());
         let mut next = Some(self.leftmost_leaf(index, tree, &mut contents)?);
         while let Some(pid) = next {
@@ -127,7 +116,6 @@ impl SledFile {
                 key.clear();
                 key.extend_from_slice(node.prefix);
                 key.extend_from_slice(suffix);
-                walk.entries += 1;
                 if each(&key, value, contents.place_of(value)).is_break() {
                     return Ok(());
                 }

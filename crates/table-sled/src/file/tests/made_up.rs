@@ -117,7 +117,7 @@ fn a_page_whose_place_was_used_again_since_the_file_was_indexed_is_not_read() {
         let (home, file) = written(&segment(&[meta(), message(8, 2, &only_leaf())]));
         let index = file.index(None).unwrap();
         fs::write(home.path().join("db"), segment(&[meta(), other])).unwrap();
-        assert_eq!(read(&file, &index).1.gap, Some(Gap::Unreadable { page: 2, offset, flaw }));
+        assert_eq!(read(&file, &index).1, Some(Gap::Unreadable { page: 2, offset, flaw }));
     }
 }
 
@@ -154,7 +154,7 @@ fn a_page_with_its_changes_has_a_limit() {
             let blob = [&crc32fast::hash(&rest).to_le_bytes()[..], &rest].concat();
             fs::write(home.path().join(BLOBS).join("77"), blob).unwrap();
             let (entries, walk) = read(&file, &file.index(None).unwrap());
-            let is = match walk.gap {
+            let is = match walk {
                 None => Ok(entries.len()),
                 Some(Gap::Unreadable { flaw, .. }) => Err(flaw),
                 Some(gap) => panic!("{gap:?}"),
