@@ -218,9 +218,8 @@ impl Replay {
         for (id, batch) in &self.batches {
             check_batch(batch, open.get(id).copied().unwrap_or_default()).map_err(nonsense)?;
         }
-        let clash = "something else has the number or the name of";
         let taken = |id: JobId, is_new: bool| {
-            is_new.then_some(()).ok_or_else(|| nonsense(format!("{clash} {id:?}, or its queue is missing")))
+            is_new.then_some(()).ok_or_else(|| nonsense(format!("something else has the number or the name of {id:?}")))
         };
         drop(self.index);
         let mut engine = Engine::new(limits, seed);
@@ -271,8 +270,10 @@ impl Replay {
         let (mut ranks, mut open) = (Vec::with_capacity(self.index.len()), Open::new());
         let (mut misfit, queues) = (None, &self.queues);
         self.jobs.visit(|_, job| {
-            if queues.get(&job.queue).is_some_and(|queue| job.cycle().is_some() != (queue.kind == QueueKind::Cycle)) {
-                misfit = Some(format!("{:?} does not fit the kind of {:?}", job.id, job.queue));
+            match queues.get(&job.queue).map(|queue| job.cycle().is_some() == (queue.kind == QueueKind::Cycle)) {
+                None => misfit = Some(format!("{:?} is in {:?}, which does not exist", job.id, job.queue)),
+                Some(false) => misfit = Some(format!("{:?} does not fit the kind of {:?}", job.id, job.queue)),
+                Some(true) => {}
             }
             if let Some(member) = job.extra.as_deref().and_then(|extra| extra.member).filter(|of| of.role == Role::Job)
             {
@@ -294,11 +295,10 @@ impl Replay {
 /// An engine with the salvaged contents. Contradictory parts are left out.
 pub(crate) fn repaired(found: &Salvage, limits: Limits, seed: u64) -> Engine {
     let (engine, left_out) = rebuilt(found, limits, seed);
-    let batches = found.batches.len();
-    if left_out > 0 || batches > 0 {
+    if left_out > 0 || !found.batches.is_empty() {
         tracing::warn!(
             jobs_and_schedules = left_out,
-            batches,
+            batches = found.batches.len(),
             "some readable records could not be restored: see the directory set aside"
         );
     }

@@ -179,10 +179,10 @@ fn contradictions_are_named() {
         let extra = Some(Box::new(Extra { member: Some(member), ..Extra::default() }));
         Record::Put(Job { id: JobId(id), extra, ..jobs::plain() })
     };
-    let clash_1 = "something else has the number or the name of JobId(1), or its queue is missing";
-    let clash_2 = "something else has the number or the name of JobId(2), or its queue is missing";
+    let clash_1 = "something else has the number or the name of JobId(1)";
+    let clash_2 = "something else has the number or the name of JobId(2)";
     let table = [
-        (clash_1, vec![put(1, 5)]),
+        ("JobId(1) is in QueueId(0), which does not exist", vec![put(1, 5)]),
         ("JobId(1) does not fit the kind of QueueId(0)", vec![queue(0, "q", QueueKind::Cycle), put(1, 5)]),
         ("rank 5 occurs twice", vec![work(), put(1, 5), put(2, 5)]),
         ("QueueId(1) and QueueId(0) have the same name", vec![work(), queue(1, "q", QueueKind::Work)]),
