@@ -166,21 +166,8 @@ mod tests {
     use crate::record::{Record, plain_job};
 
     fn standing() -> Moved {
-        Moved {
-            job: JobId(7),
-            state: JobState::Retrying(Timestamp(9)),
-            rank: 2,
-            ready_at: Timestamp(3),
-            attempts: 4,
-            failures: 5,
-            cycle: None,
-            failure: None,
-            progress: None,
-            ran: false,
-            updated_at: None,
-            losses: 0,
-            past: None,
-        }
+        let state = JobState::Retrying(Timestamp(9));
+        Moved { state, rank: 2, ready_at: Timestamp(3), attempts: 4, failures: 5, ..written(&plain_job(7)) }
     }
 
     fn written(job: &Job) -> Moved {
