@@ -1,6 +1,8 @@
 //! The engine state that comes from the configuration, and its reconciliation: when the daemon starts, and when it
 //! reads its configuration again.
 
+use std::panic::resume_unwind;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use windlass_config::Error;
@@ -24,7 +26,7 @@ pub(crate) struct Desired {
     rules: Rules,
     patterns: Patterns<QueueSettings>,
     bridge: Bridge,
-    data_dir: std::path::PathBuf,
+    data_dir: PathBuf,
 }
 
 impl Desired {
@@ -58,7 +60,7 @@ impl Desired {
             done.push(throttles::agree(&*hub, self.throttles));
             done
         };
-        tokio::task::spawn_blocking(agree).await.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()))
+        tokio::task::spawn_blocking(agree).await.unwrap_or_else(|error| resume_unwind(error.into_panic()))
     }
 }
 
