@@ -11,10 +11,10 @@ use libfuzzer_sys::fuzz_target;
 use windlass_engine::{
     Backoff, BatchCommand, Bridge, BulkCommand, Clash, ClientCommand, ClientId, ClientInfo, Clock, Codec, Command,
     Context, Cron, Cursor, Engine, Event, Expiry, Failure, Filter, From, JobCommand, JobId, JobRef, JobStateKind,
-    KeyUntil, LeaseCommand, LeaseTerms, Limits, Listen, Mutation, NewBatch, NewJob, NewSchedule, Note, OnExpiry,
-    Priority, Proof, Protocol, Query, QueueCommand, QueueKind, QueueRules, Recurrence, RepayTo, Reply, Retry,
-    ScheduleCommand, ScheduleRef, Select, Subscription, Tag, Take, TakeCommand, Throttle, Timestamp, Token, Unique,
-    Wait, WorkerCommand, WorkerState, Zone,
+    KeySource, KeyUntil, LeaseCommand, LeaseTerms, Limits, Listen, Mutation, NewBatch, NewJob, NewSchedule, Note,
+    OnExpiry, Policy, Priority, Proof, Protocol, Query, QueueCommand, QueueKind, QueueRules, QueueSettings, Rate,
+    Recurrence, RepayTo, Reply, Retry, ScheduleCommand, ScheduleRef, Select, Subscription, Tag, Take, TakeCommand,
+    Throttle, Timestamp, Token, Unique, Wait, WorkerCommand, WorkerState, Zone,
 };
 
 #[derive(Debug, Arbitrary)]
@@ -222,6 +222,24 @@ enum Ask {
     Beat(Name, Option<u8>, Option<u64>),
     Signal(Name, u8),
     Collect,
+    SetPolicy(Name, Option<Box<Held>>),
+    Policies(Vec<(u8, Held)>),
+    PauseKey(Name, Name, bool),
+    ReadKeys(Picked),
+    ListKeys(Name, Picked),
+}
+
+/// A policy: its rates (jobs, per, burst) and limits.
+#[derive(Debug, Arbitrary)]
+struct Held {
+    rate: Option<(u8, Span, u8)>,
+    key: Option<u8>,
+    key_running_max: Option<u8>,
+    key_rate: Option<(u8, Span, u8)>,
+    key_waiting_max: Option<u8>,
+    fair: bool,
+    weights: Vec<(Name, Number)>,
+    ordered: bool,
 }
 
 impl Span {
@@ -383,6 +401,29 @@ impl Again {
         };
         let (key, runs) = (self.key.map(Name::bytes), self.runs.map(Number::value));
         NewSchedule { key, job, recurrence, at_once: self.at_once, keep_grid: self.keep_grid, runs }
+    }
+}
+
+impl Held {
+    fn policy(self) -> Policy {
+        let whole = |n: u64| u32::try_from(n).unwrap_or(u32::MAX);
+        let rate = |(jobs, per, burst): (u8, Span, u8)| Rate {
+            jobs: jobs.into(),
+            per_ms: whole(per.ms()),
+            burst: burst.into(),
+        };
+        let keys = [KeySource::Unique(None), KeySource::Unique(Some(b'a')), KeySource::Prefix(b'x')];
+        Policy {
+            rate: self.rate.map(rate),
+            key: self.key.map(|n| keys[usize::from(n) % keys.len()].clone()),
+            key_running_max: self.key_running_max.map(u32::from),
+            key_rate: self.key_rate.map(rate),
+            key_waiting_max: self.key_waiting_max.map(u32::from),
+            fair: self.fair,
+            weights: self.weights.into_iter().map(|(key, weight)| (key.bytes(), whole(weight.value()))).collect(),
+            ordered: self.ordered,
+            ..Policy::default()
+        }
     }
 }
 
@@ -548,6 +589,25 @@ impl Ask {
                 let rules =
                     QueueRules { codec, retry, body_bytes_max: body_bytes_max.map(u32::from), ..QueueRules::default() };
                 Command::Queue(QueueCommand::SetRules { queue: queue.bytes(), rules })
+            }
+            Self::SetPolicy(queue, held) => Command::Queue(QueueCommand::SetPolicy {
+                queue: queue.bytes(),
+                policy: held.map(|held| Box::new(held.policy())),
+                by: "me".into(),
+            }),
+            Self::Policies(held) => {
+                let settings = |held: Held| QueueSettings { policy: held.policy(), ..QueueSettings::default() };
+                let patterns = held.into_iter().map(|(n, held)| (pattern(n), settings(held)));
+                Command::Queue(QueueCommand::SetPatterns(Box::new(patterns.collect())))
+            }
+            Self::PauseKey(queue, key, paused) => {
+                Command::Queue(QueueCommand::PauseKey { queue: queue.bytes(), key: key.bytes(), paused })
+            }
+            Self::ReadKeys(picked) => {
+                Command::Bulk(BulkCommand::ReadKeys { after: picked.after(), limit: picked.limit.into() })
+            }
+            Self::ListKeys(queue, picked) => {
+                Command::Query(Query::Keys { queue: queue.bytes(), after: picked.after(), limit: picked.limit.into() })
             }
             Self::Unconvertible(job, right) => {
                 Command::Lease(LeaseCommand::Unconvertible { job: job.job(), proof: right.proof(), why: body(4) })

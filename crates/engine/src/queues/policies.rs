@@ -82,7 +82,7 @@ impl Queues {
             }
             let (kind, bridged) = (queue.image.kind, queue.bridged);
             if queue.gate.as_deref_mut().is_none_or(|gate| match policy {
-                Some(policy) => gate.change((policy, kind, bridged), now),
+                Some(policy) => gate.change((policy, kind, bridged), now, timers),
                 None => true,
             }) {
                 unkeyed.push(*id);

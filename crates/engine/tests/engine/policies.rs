@@ -335,6 +335,19 @@ fn a_policy_of_its_own_holds_in_place_of_a_patterns_and_outlasts_a_restart() {
 }
 
 #[test]
+fn a_rate_that_changes_while_a_queue_has_no_jobs_counts_from_then_on() {
+    let mut broker = Broker::new();
+    broker.says(1, create("q", QueueKind::Work), ["1 done"]);
+    for jobs in [1, 2] {
+        broker.says(1, own("q", Some(Policy { rate: rate(jobs, 1_000, 2), ..Policy::default() })), ["1 done"]);
+    }
+    broker.at(1_500, []);
+    assert_eq!(row(&mut broker).map(|row| row.tokens), Some(Some(1)));
+    push_all(&mut broker, 1, &["x", "x"]);
+    assert_eq!(taken(&mut broker), ["1"]);
+}
+
+#[test]
 fn a_policy_by_key_is_refused_for_a_cycle_queue() {
     let mut broker = Broker::new();
     broker.says(1, create("q", QueueKind::Cycle), ["1 done"]);

@@ -42,6 +42,7 @@ impl Gate {
         &mut self,
         (policy, kind, bridged): (&Arc<Policy>, QueueKind, bool),
         now: Timestamp,
+        timers: &mut Timers,
     ) -> bool {
         let is_keyed = policy.has_keys() && kind == QueueKind::Work;
         let keeps = is_keyed && policy.key == self.policy.key && self.keys.is_some();
@@ -53,6 +54,7 @@ impl Gate {
         }
         (self.policy, self.bridged, self.began) = (Arc::clone(policy), bridged, None);
         self.begin(now);
+        self.set_timer(timers);
         !keeps
     }
 
@@ -106,9 +108,7 @@ impl Gate {
 
     /// A job of a key is gone.
     pub(in crate::queues) fn remove(&mut self, number: Option<KeyNumber>, timers: &mut Timers) {
-        if let (Some(keys), Some(number)) = (&mut self.keys, number) {
-            keys.remove(number);
-        }
+        self.keys.iter_mut().zip(number).for_each(|(keys, number)| keys.remove(number));
         self.set_timer(timers);
     }
 
