@@ -9,12 +9,12 @@ use arbitrary::Arbitrary;
 use bytes::Bytes;
 use libfuzzer_sys::fuzz_target;
 use windlass_engine::{
-    Backoff, BatchCommand, Bridge, BulkCommand, Clash, ClientCommand, ClientId, ClientInfo, Clock, Codec, Command,
-    Context, Cron, Cursor, Engine, Event, Expiry, Failure, Filter, From, JobCommand, JobId, JobRef, JobStateKind,
-    KeySource, KeyUntil, LeaseCommand, LeaseTerms, Limits, Listen, Mutation, NewBatch, NewJob, NewSchedule, Note,
-    OnExpiry, Policy, Priority, Proof, Protocol, Query, QueueCommand, QueueKind, QueueRules, QueueSettings, Rate,
-    Recurrence, RepayTo, Reply, Retry, ScheduleCommand, ScheduleRef, Select, Subscription, Tag, Take, TakeCommand,
-    Throttle, Timestamp, Token, Unique, Wait, WorkerCommand, WorkerState, Zone,
+    Backoff, BatchCommand, Bridge, BulkCommand, Clash, ClientCommand, ClientId, ClientInfo, Clock, Coalesce, Codec,
+    Command, Condition, Context, Cron, Cursor, Engine, Event, Expiry, Failure, Filter, From, JobCommand, JobId, JobRef,
+    JobState, JobStateKind, KeySource, KeyUntil, LeaseCommand, LeaseTerms, Limits, Listen, Mutation, NewBatch, NewJob,
+    NewSchedule, Note, OnExpiry, Order, Past, Policy, Priority, Proof, Protocol, Query, QueueCommand, QueueKind,
+    QueueRules, QueueSettings, Rate, Recurrence, RepayTo, Reply, Retry, ScheduleCommand, ScheduleRef, Select,
+    Subscription, Tag, Take, TakeCommand, Throttle, Timestamp, Token, Unique, Wait, WorkerCommand, WorkerState, Zone,
 };
 
 #[derive(Debug, Arbitrary)]
@@ -121,6 +121,7 @@ struct Born {
     lease: Option<Span>,
     track: Option<Span>,
     batch: Option<Name>,
+    past: Option<(u8, Span)>,
 }
 
 #[derive(Debug, Arbitrary)]
@@ -165,6 +166,7 @@ struct Picked {
     faktory: Option<bool>,
     names: Vec<Name>,
     ids: Vec<Number>,
+    conditions: Vec<(u8, Name)>,
     after: (Number, Number),
     limit: u16,
 }
@@ -200,7 +202,7 @@ enum Ask {
     LimitQueue(Name, Option<u8>),
     ThrottleQueue(Name, Option<(Option<u8>, Option<u8>, Option<Span>)>),
     Bridge(Vec<u8>, Vec<(Name, bool)>),
-    RuleQueue(Name, u8, Option<(u8, Option<u8>)>),
+    RuleQueue(Name, Ruled),
     Unconvertible(Which, Right),
     SetSchedule(Box<Again>),
     RemoveSchedule(Result<Number, (bool, Name)>),
@@ -223,10 +225,31 @@ enum Ask {
     Signal(Name, u8),
     Collect,
     SetPolicy(Name, Option<Box<Held>>),
-    Policies(Vec<(u8, Held)>),
+    Patterns(Vec<(u8, Ruled, Held)>),
     PauseKey(Name, Name, bool),
     ReadKeys(Picked),
     ListKeys(Name, Picked),
+    Redrive(Picked, Name, Span, u8),
+    ListJobsBy(Picked, bool),
+    Attempts(Which),
+    WorkLeft,
+    Drain,
+    Watch(Option<Name>, Name, u8),
+    Disconnect(u8),
+}
+
+/// The rules of a queue.
+#[derive(Debug, Arbitrary)]
+struct Ruled {
+    codec: u8,
+    retries: Option<u8>,
+    body_bytes_max: Option<u8>,
+    ttl: Option<Span>,
+    dead: Option<Span>,
+    dead_max: Option<u8>,
+    dedup: Option<Span>,
+    /// Three choices, and two times.
+    coalesce: Option<(u8, Span, Option<Span>)>,
 }
 
 /// A policy: its rates (jobs, per, burst) and limits.
@@ -344,6 +367,7 @@ impl Born {
             lease_ms: self.lease.map(Span::ms),
             track_ms: self.track.map_or(0, Span::ms),
             batch: self.batch.map(Name::bytes),
+            past: self.past.map(|(n, at)| Box::new(past(n, at.from(now)))),
             ..NewJob::new(protocol(self.faktory), self.queue.bytes(), body(self.body))
         }
     }
@@ -404,6 +428,27 @@ impl Again {
     }
 }
 
+impl Ruled {
+    fn rules(self) -> QueueRules {
+        QueueRules {
+            codec: [Codec::Text, Codec::Json, Codec::Base64][usize::from(self.codec % 3)],
+            retry: self.retries.map(|n| Retry { failures_max: i32::from(n) - 9, ..Retry::NONE }),
+            body_bytes_max: self.body_bytes_max.map(u32::from),
+            ttl_ms: self.ttl.map(Span::ms),
+            dead_ms: self.dead.map(Span::ms),
+            dead_max: self.dead_max.map(u32::from),
+            dedup_ms: self.dedup.map(Span::ms),
+            coalesce: self.coalesce.map(|(choices, quiet, at_most)| Coalesce {
+                by_key: choices & 1 != 0,
+                latest: choices & 2 != 0,
+                quiet_ms: quiet.ms(),
+                at_most_ms: at_most.map(Span::ms),
+                once_more: choices & 4 != 0,
+            }),
+        }
+    }
+}
+
 impl Held {
     fn policy(self) -> Policy {
         let whole = |n: u64| u32::try_from(n).unwrap_or(u32::MAX);
@@ -435,7 +480,7 @@ impl Picked {
             protocol: self.faktory.map(protocol),
             ids: self.ids.iter().map(|id| JobId(id.value())).collect(),
             names: self.names.iter().map(|name| name.bytes()).collect(),
-            conditions: Vec::new(),
+            conditions: self.conditions.iter().map(|(n, text)| condition(*n, *text)).collect(),
         }
     }
 
@@ -466,6 +511,32 @@ fn pattern(n: u8) -> Bytes {
 
 fn body(bytes: u8) -> Bytes {
     Bytes::from(vec![b'x'; bytes.into()])
+}
+
+fn condition(n: u8, name: Name) -> Condition {
+    let (bytes, text) = (name.bytes(), || String::from_utf8_lossy(&name.bytes()).into());
+    match n % 14 {
+        0 => Condition::Unnamed,
+        1 => Condition::Named(bytes),
+        2 => Condition::Keyed(bytes),
+        3 => Condition::ReadyUntil(Timestamp(n.into())),
+        4 => Condition::ReadyFrom(Timestamp(n.into())),
+        5 => Condition::Body(bytes),
+        6 => Condition::Failure(bytes),
+        7 => Condition::Calls { name: text(), or_queue: true },
+        8 => Condition::Type(text()),
+        9 => Condition::HeldBy(bytes),
+        10 => Condition::HeldOn(ClientId((n % 5).into())),
+        11 => Condition::FailedLike(text()),
+        12 => Condition::InBatch(bytes),
+        _ => Condition::OfKey(bytes),
+    }
+}
+
+/// What a job from elsewhere has behind it.
+fn past(n: u8, at: Timestamp) -> Past {
+    let states = [None, Some(JobState::Retrying(at)), Some(JobState::Dead(at)), Some(JobState::Ready)];
+    Past { ready_at: (n & 4 != 0).then_some(at), failures: n.into(), state: states[usize::from(n % 4)].clone() }
 }
 
 fn select(n: u8) -> Select {
@@ -582,22 +653,18 @@ impl Ask {
                     named,
                 })))
             }
-            Self::RuleQueue(queue, n, parts) => {
-                let codec = [Codec::Text, Codec::Json, Codec::Base64][usize::from(n % 3)];
-                let (retries, body_bytes_max) = parts.unwrap_or_default();
-                let retry = (retries > 0).then(|| Retry { failures_max: i32::from(retries) - 9, ..Retry::NONE });
-                let rules =
-                    QueueRules { codec, retry, body_bytes_max: body_bytes_max.map(u32::from), ..QueueRules::default() };
-                Command::Queue(QueueCommand::SetRules { queue: queue.bytes(), rules })
+            Self::RuleQueue(queue, ruled) => {
+                Command::Queue(QueueCommand::SetRules { queue: queue.bytes(), rules: ruled.rules() })
             }
             Self::SetPolicy(queue, held) => Command::Queue(QueueCommand::SetPolicy {
                 queue: queue.bytes(),
                 policy: held.map(|held| Box::new(held.policy())),
                 by: "me".into(),
             }),
-            Self::Policies(held) => {
-                let settings = |held: Held| QueueSettings { policy: held.policy(), ..QueueSettings::default() };
-                let patterns = held.into_iter().map(|(n, held)| (pattern(n), settings(held)));
+            Self::Patterns(settings) => {
+                let settings_of =
+                    |ruled: Ruled, held: Held| QueueSettings { rules: ruled.rules(), policy: held.policy() };
+                let patterns = settings.into_iter().map(|(n, ruled, held)| (pattern(n), settings_of(ruled, held)));
                 Command::Queue(QueueCommand::SetPatterns(Box::new(patterns.collect())))
             }
             Self::PauseKey(queue, key, paused) => {
@@ -643,14 +710,38 @@ impl Ask {
                 limit: picked.limit.into(),
             }),
             Self::Mutate(picked, n) => {
-                use Mutation::{Cancel, Discard, Kill, Release, Requeue};
-                let action = [Discard, Cancel, Kill, Requeue, Release][usize::from(n % 5)];
+                use Mutation::{Cancel, Discard, Kill, Redrive, Release, Requeue};
+                let redrive = Redrive { delay_ms: n.into(), per_second: n.into() };
+                let action = [Discard, Cancel, Kill, Requeue, Release, redrive][usize::from(n / 2 % 6)];
                 let (filter, after, limit) = (Box::new(picked.filter()), picked.after(), picked.limit.into());
                 match n % 2 {
                     0 => Command::Bulk(BulkCommand::Mutate { filter, action, after, limit }),
                     _ => Command::Query(Query::Preview { filter, action, after, limit }),
                 }
             }
+            Self::Redrive(picked, to, delay, per_second) => Command::Bulk(BulkCommand::Redrive {
+                filter: Box::new(picked.filter()),
+                to: to.bytes(),
+                delay_ms: delay.ms(),
+                per_second: per_second.into(),
+                after: picked.after(),
+                limit: picked.limit.into(),
+            }),
+            Self::ListJobsBy(picked, newest) => Command::Query(Query::JobsBy {
+                order: if newest { Order::Newest } else { Order::Oldest },
+                filter: picked.filter().into(),
+                after: picked.after(),
+                limit: picked.limit.into(),
+            }),
+            Self::Attempts(job) => Command::Query(Query::Attempts(job.job())),
+            Self::WorkLeft => Command::Query(Query::WorkLeft),
+            Self::Drain => Command::Worker(WorkerCommand::Drain),
+            Self::Watch(queue, text, room) => Command::Client(ClientCommand::Watch {
+                queue: queue.map(Name::bytes),
+                text: text.bytes(),
+                room: room.into(),
+            }),
+            Self::Disconnect(client) => Command::Client(ClientCommand::Disconnect(ClientId((client % 5).into()))),
             Self::BatchNew(gathered) => Command::Batch(BatchCommand::New(Box::new(gathered.batch(now)))),
             Self::BatchOpen(batch, hold) => {
                 Command::Batch(BatchCommand::Open { batch: batch.bytes(), hold_ms: hold.ms() })
