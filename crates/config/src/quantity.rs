@@ -11,7 +11,7 @@ use serde::de::{Unexpected, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// A number of bytes. Written `64MiB`, `8KiB`, or as a bare number.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, derive_more::Into)]
 pub struct ByteSize(pub u64);
 
 /// A duration in whole milliseconds. Written `100ms`, `10s`, `1h30m`, `180d`; `0` needs no unit.
@@ -133,12 +133,6 @@ impl Period {
 impl From<ByteSize> for usize {
     fn from(size: ByteSize) -> Self {
         size.bytes()
-    }
-}
-
-impl From<ByteSize> for u64 {
-    fn from(size: ByteSize) -> Self {
-        size.0
     }
 }
 

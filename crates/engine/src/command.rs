@@ -19,7 +19,7 @@ use crate::request::{
 use crate::schedules::{NewSchedule, ScheduleRef};
 
 /// One request from one client.
-#[derive(Clone, Debug, Deserialize, Serialize)]
+#[derive(Clone, Debug, derive_more::From, Deserialize, Serialize)]
 pub enum Command {
     /// Describes a connection and the work that it can do.
     Client(ClientCommand),
@@ -446,28 +446,3 @@ pub enum WorkerCommand {
     /// about to stop. Answer: `Done`.
     Drain,
 }
-
-/// Each family is a command.
-macro_rules! families {
-    ($($variant:ident($family:ty)),* $(,)?) => {
-        $(impl From<$family> for Command {
-            fn from(command: $family) -> Self {
-                Self::$variant(command)
-            }
-        })*
-    };
-}
-
-families!(
-    Client(ClientCommand),
-    Job(JobCommand),
-    Take(TakeCommand),
-    Lease(LeaseCommand),
-    Query(Query),
-    Queue(QueueCommand),
-    Schedule(ScheduleCommand),
-    Batch(BatchCommand),
-    Bulk(BulkCommand),
-    Worker(WorkerCommand),
-    Claim(Box<Claim>),
-);

@@ -256,7 +256,7 @@ impl Protocols {
 }
 
 /// 1 to 9; 9 is taken first.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Deserialize, Serialize)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, derive_more::Into, Deserialize, Serialize)]
 #[serde(try_from = "u8", into = "u8")]
 pub struct Priority(u8);
 
@@ -292,12 +292,6 @@ impl Priority {
     /// All priorities, most urgent first.
     pub fn all() -> impl Iterator<Item = Self> {
         (1..=9).rev().map(Self)
-    }
-}
-
-impl From<Priority> for u8 {
-    fn from(priority: Priority) -> Self {
-        priority.0
     }
 }
 

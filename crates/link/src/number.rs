@@ -7,7 +7,7 @@ use windlass_engine::ClientId;
 
 /// The number of an edge: the leader gives one to each run of a daemon, and never gives it again. It is in the high
 /// bits of the numbers of the edge's clients.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Deserialize, Serialize)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, derive_more::Into, Deserialize, Serialize)]
 #[serde(try_from = "u32", into = "u32")]
 pub struct Edge(u32);
 
@@ -53,12 +53,6 @@ impl TryFrom<u32> for Edge {
 
     fn try_from(number: u32) -> Result<Self, BadEdge> {
         Self::new(number).ok_or(BadEdge(number))
-    }
-}
-
-impl From<Edge> for u32 {
-    fn from(edge: Edge) -> Self {
-        edge.0
     }
 }
 

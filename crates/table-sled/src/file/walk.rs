@@ -32,21 +32,10 @@ pub(crate) enum Gap {
     Deep,
 }
 
+#[derive(derive_more::From)]
 enum Stop {
     Io(Error),
     Gap(Gap),
-}
-
-impl From<Error> for Stop {
-    fn from(why: Error) -> Self {
-        Self::Io(why)
-    }
-}
-
-impl From<Gap> for Stop {
-    fn from(gap: Gap) -> Self {
-        Self::Gap(gap)
-    }
 }
 
 /// The messages of one page: their contents one after the other. The rest of the buffer is left from earlier pages.

@@ -8,7 +8,7 @@ use crypto_box::{PublicKey, SecretKey};
 use super::{KEY_BYTES, z85};
 
 /// A public key: of a client that may connect, or of the server.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, derive_more::From)]
 pub struct CurvePublicKey([u8; KEY_BYTES]);
 
 /// The server's secret key. Its `Debug` text omits it.
@@ -31,12 +31,6 @@ impl CurvePublicKey {
 
     pub(super) fn key(self) -> PublicKey {
         PublicKey::from(self.0)
-    }
-}
-
-impl From<[u8; KEY_BYTES]> for CurvePublicKey {
-    fn from(bytes: [u8; KEY_BYTES]) -> Self {
-        Self(bytes)
     }
 }
 
