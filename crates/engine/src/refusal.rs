@@ -5,6 +5,9 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+/// What the engine gives, or why it refuses.
+pub(crate) type Outcome<T = ()> = Result<T, Refusal>;
+
 /// Why a command was refused. The session reports it in its own protocol. A refusal promises nothing, except those that
 /// [`Refusal::is_already_so`] names.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error, Deserialize, Serialize)]

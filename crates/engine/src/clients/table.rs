@@ -7,7 +7,7 @@ use hashbrown::HashMap;
 
 use super::client::Client;
 use crate::ids::{ClientId, Protocol, Timestamp};
-use crate::refusal::Refusal;
+use crate::refusal::{Outcome, Refusal};
 use crate::request::ClientInfo;
 
 /// The connections.
@@ -29,7 +29,7 @@ impl Clients {
         self.by_id.len()
     }
 
-    pub(crate) fn open(&mut self, id: ClientId, info: ClientInfo) -> Result<(), Refusal> {
+    pub(crate) fn open(&mut self, id: ClientId, info: ClientInfo) -> Outcome {
         if self.by_id.contains_key(&id) {
             return Err(Refusal::OutOfPlace);
         }
@@ -53,7 +53,7 @@ impl Clients {
     }
 
     /// An open connection.
-    pub(crate) fn opened(&mut self, id: ClientId) -> Result<&mut Client, Refusal> {
+    pub(crate) fn opened(&mut self, id: ClientId) -> Outcome<&mut Client> {
         self.by_id.get_mut(&id).ok_or(Refusal::OutOfPlace)
     }
 

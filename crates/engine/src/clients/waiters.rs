@@ -10,7 +10,7 @@ use super::table::Clients;
 use super::workers::Workers;
 use crate::ids::{ClientId, Protocol, QueueId, Tag, Timestamp};
 use crate::queues::{Queues, WaitKey, WaitsAs};
-use crate::refusal::Refusal;
+use crate::refusal::{Outcome, Refusal};
 use crate::request::{Select, Wait};
 use crate::timers::{Timer, Timers};
 
@@ -136,7 +136,7 @@ impl<'a> Waiters<'a> {
     // ---- credits ---------------------------------------------------------------------------------------------------
 
     /// Gives a client more credits.
-    pub(crate) fn add_credit(&mut self, id: ClientId, credits: u32, select: Select) -> Result<(), Refusal> {
+    pub(crate) fn add_credit(&mut self, id: ClientId, credits: u32, select: Select) -> Outcome {
         let turn = self.clients.next_turn();
         let credit = &mut self.clients.opened(id)?.credit;
         let had = credit.left;
@@ -196,7 +196,7 @@ impl<'a> Waiters<'a> {
     /// A client that asks for work is no longer asleep or newly woken. Returns the queue for which it was woken: the
     /// caller must serve that queue once the client has chosen. Refused if the client has a blocked take, unless both
     /// takes have no deadline.
-    pub(crate) fn stop_waking_to_take(&mut self, id: ClientId, wait: Wait) -> Result<Option<QueueId>, Refusal> {
+    pub(crate) fn stop_waking_to_take(&mut self, id: ClientId, wait: Wait) -> Outcome<Option<QueueId>> {
         let client = self.clients.opened(id)?;
         match client.blocked() {
             Some(_) if client.may_block_more() && !matches!(wait, Wait::Until(_)) => Ok(None),
@@ -205,7 +205,7 @@ impl<'a> Waiters<'a> {
     }
 
     /// The same for requests that are refused to a client with a blocked take.
-    pub(crate) fn stop_waking(&mut self, id: ClientId) -> Result<Option<QueueId>, Refusal> {
+    pub(crate) fn stop_waking(&mut self, id: ClientId) -> Outcome<Option<QueueId>> {
         let client = self.clients.opened(id)?;
         if client.blocked().is_some() {
             return Err(Refusal::OutOfPlace);

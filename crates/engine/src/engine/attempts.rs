@@ -11,7 +11,7 @@ use crate::event::Reply;
 use crate::ids::JobId;
 use crate::jobs::{Attempt, AttemptEnd, Slot};
 use crate::query::LeaseHolder;
-use crate::refusal::{Refusal, Thing};
+use crate::refusal::{Outcome, Refusal, Thing};
 use crate::request::JobRef;
 
 /// Records that the delivery of a leased job ends like this. The caller moves the job, and journals both.
@@ -39,7 +39,7 @@ pub(super) fn take_back(state: &mut State, slot: Slot) {
 }
 
 /// Answers with the history of a job.
-pub(super) fn list_attempts(state: &State, job: &JobRef, call: &mut Call<'_>) -> Result<(), Refusal> {
+pub(super) fn list_attempts(state: &State, job: &JobRef, call: &mut Call<'_>) -> Outcome {
     let slot = find(state, job, Scope::of(state, call))?;
     let job = state.jobs.at(slot).ok_or(Refusal::NotFound(Thing::Job))?;
     let mut attempts = job.extra.as_deref().and_then(|extra| extra.attempts.clone()).unwrap_or_default();

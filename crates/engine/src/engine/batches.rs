@@ -14,14 +14,14 @@ use crate::event::Reply;
 use crate::ids::JobId;
 use crate::jobs::{Member, Role};
 use crate::query::{BatchView, CallbackState};
-use crate::refusal::{Capacity, Refusal, Thing};
+use crate::refusal::{Capacity, Outcome, Refusal, Thing};
 use crate::request::{Cursor, NewJob, QueueKind};
 use crate::work::ROW;
 
 /// The wait before a callback that could not be pushed is tried again: its queue may exist with the other kind.
 const RETRY_MS: u64 = 1_000;
 
-pub(super) fn new_batch(state: &mut State, new: NewBatch, call: &mut Call<'_>) -> Result<(), Refusal> {
+pub(super) fn new_batch(state: &mut State, new: NewBatch, call: &mut Call<'_>) -> Outcome {
     state.check_name(&new.name)?;
     if state.batches.named(&new.name).is_some() {
         return Err(Refusal::NotUnique);
@@ -55,7 +55,7 @@ pub(super) fn new_batch(state: &mut State, new: NewBatch, call: &mut Call<'_>) -
 }
 
 /// The parent of a new batch, and the depth of the new batch.
-fn parent_of(state: &State, new: &NewBatch) -> Result<(Option<JobId>, u32), Refusal> {
+fn parent_of(state: &State, new: &NewBatch) -> Outcome<(Option<JobId>, u32)> {
     let Some(name) = &new.parent else { return Ok((None, 0)) };
     let same = |batch: &&Batch| batch.protocol == new.protocol;
     let parent = state.batches.named(name).filter(same).ok_or(Refusal::NotFound(Thing::Batch))?;
@@ -63,7 +63,7 @@ fn parent_of(state: &State, new: &NewBatch) -> Result<(Option<JobId>, u32), Refu
     if depth > limit { Err(Capacity::BatchDepth.exceeded(limit, limit)) } else { Ok((Some(parent.id), depth)) }
 }
 
-pub(super) fn check_callback(state: &State, job: &NewJob) -> Result<(), Refusal> {
+pub(super) fn check_callback(state: &State, job: &NewJob) -> Outcome {
     check_names(state, job)?;
     if job.kind != QueueKind::Work {
         return Err(Refusal::WrongKind);
@@ -76,7 +76,7 @@ pub(super) fn check_callback(state: &State, job: &NewJob) -> Result<(), Refusal>
 }
 
 /// If the limit of batches is reached, removes one that is at rest to make room for a new one.
-fn make_room_for_batch(state: &mut State, parent: Option<JobId>, context: &mut Context) -> Result<(), Refusal> {
+fn make_room_for_batch(state: &mut State, parent: Option<JobId>, context: &mut Context) -> Outcome {
     let limit = state.limits.batches_max;
     if state.batches.len() < limit as usize {
         return Ok(());
@@ -87,26 +87,26 @@ fn make_room_for_batch(state: &mut State, parent: Option<JobId>, context: &mut C
 }
 
 /// Finds the batch, if the client sees it.
-fn find<'a>(state: &'a State, name: &Bytes, call: &Call<'_>) -> Result<&'a Batch, Refusal> {
+fn find<'a>(state: &'a State, name: &Bytes, call: &Call<'_>) -> Outcome<&'a Batch> {
     let found = state.batches.named(name).filter(|batch| Scope::of(state, call).has_batch(batch));
     found.ok_or(Refusal::NotFound(Thing::Batch))
 }
 
-pub(super) fn open_batch(state: &mut State, name: &Bytes, hold_ms: u64, call: &mut Call<'_>) -> Result<(), Refusal> {
+pub(super) fn open_batch(state: &mut State, name: &Bytes, hold_ms: u64, call: &mut Call<'_>) -> Outcome {
     let batch = find(state, name, call)?.id;
     state.batches.open(batch, hold_ms, state.now, &mut call.context.changes);
     call.done();
     Ok(())
 }
 
-pub(super) fn commit_batch(state: &mut State, name: &Bytes, call: &mut Call<'_>) -> Result<(), Refusal> {
+pub(super) fn commit_batch(state: &mut State, name: &Bytes, call: &mut Call<'_>) -> Outcome {
     let batch = find(state, name, call)?.id;
     state.batches.commit(batch, state.now, &mut call.context.changes);
     call.done();
     Ok(())
 }
 
-pub(super) fn look_batch(state: &State, name: &Bytes, call: &mut Call<'_>) -> Result<(), Refusal> {
+pub(super) fn look_batch(state: &State, name: &Bytes, call: &mut Call<'_>) -> Outcome {
     let batch = find(state, name, call)?;
     call.reply(Reply::Batch(Box::new(view(batch))));
     Ok(())

@@ -7,11 +7,11 @@ use crate::clients::Client;
 use crate::ids::{ClientId, QueueId};
 use crate::jobs::{Holder, Job, JobState, Slot};
 use crate::queues::Queue;
-use crate::refusal::{Capacity, Refusal, Thing};
+use crate::refusal::{Capacity, Outcome, Refusal, Thing};
 use crate::request::{JobRef, NewJob, Proof, QueueKind};
 
 /// Checks the lengths of all names of a new job.
-pub(super) fn check_names(state: &State, new: &NewJob) -> Result<(), Refusal> {
+pub(super) fn check_names(state: &State, new: &NewJob) -> Outcome {
     state.check_name(&new.queue)?;
     state.check_name(new.name.as_deref().unwrap_or_default())?;
     state.check_name(new.batch.as_deref().unwrap_or_default())?;
@@ -20,12 +20,12 @@ pub(super) fn check_names(state: &State, new: &NewJob) -> Result<(), Refusal> {
 }
 
 /// Checks the body of a new job, or of a schedule's or batch's template, against the limit of its queue.
-pub(super) fn check_new_body(state: &State, new: &NewJob) -> Result<(), Refusal> {
+pub(super) fn check_new_body(state: &State, new: &NewJob) -> Outcome {
     state.queues.named(&new.queue).map_or(Ok(()), |queue| check_body(state, queue, &new.body))
 }
 
 /// Checks a body against the limit of a queue.
-pub(super) fn check_body(state: &State, queue: QueueId, body: &[u8]) -> Result<(), Refusal> {
+pub(super) fn check_body(state: &State, queue: QueueId, body: &[u8]) -> Outcome {
     let rules = state.queues.at(queue).and_then(Queue::rules);
     let Some(limit) = rules.and_then(|rules| rules.body_bytes_max) else { return Ok(()) };
     let given = u32::try_from(body.len()).unwrap_or(u32::MAX);
@@ -33,12 +33,12 @@ pub(super) fn check_body(state: &State, queue: QueueId, body: &[u8]) -> Result<(
 }
 
 /// Finds the job in this scope, in any state.
-pub(super) fn find(state: &State, job: &JobRef, scope: Scope) -> Result<Slot, Refusal> {
+pub(super) fn find(state: &State, job: &JobRef, scope: Scope) -> Outcome<Slot> {
     find_where(state, job, |job| scope.has_job(state, job))
 }
 
 /// Finds the job among those that `accepts` admits.
-fn find_where(state: &State, job: &JobRef, accepts: impl Fn(&Job) -> bool) -> Result<Slot, Refusal> {
+fn find_where(state: &State, job: &JobRef, accepts: impl Fn(&Job) -> bool) -> Outcome<Slot> {
     let slot = match job {
         JobRef::Id(id) => state.jobs.slot(*id),
         JobRef::Name(name) => state.jobs.named(name, &accepts),
@@ -53,7 +53,7 @@ fn find_where(state: &State, job: &JobRef, accepts: impl Fn(&Job) -> bool) -> Re
 
 /// Finds the job, if it is leased and the proof holds. A valid proof reaches a job beyond the client's scope, too: its
 /// queue was bridged when the client took it.
-pub(super) fn leased(state: &State, client: ClientId, job: &JobRef, proof: Proof) -> Result<Slot, Refusal> {
+pub(super) fn leased(state: &State, client: ClientId, job: &JobRef, proof: Proof) -> Outcome<Slot> {
     let scope = || Scope::of_client(state, client);
     let is_proved = |job: &Job| {
         job.lease().is_some_and(|lease| match proof {
@@ -88,7 +88,7 @@ pub(super) fn is_holder(state: &State, client: ClientId, holder: &Holder) -> boo
 
 /// Finds the job on which a worker reports too late: its lease is over, no other worker holds the job, and no client
 /// has taken it back. The engine does not remember who had it last; a token names its delivery.
-pub(super) fn left(state: &State, client: ClientId, job: &JobRef, proof: Proof) -> Result<Slot, Refusal> {
+pub(super) fn left(state: &State, client: ClientId, job: &JobRef, proof: Proof) -> Outcome<Slot> {
     let slot = find(state, job, Scope::of_client(state, client))?;
     let was_its = |job: &Job| match proof {
         // The delivery may not have reached the journal.
@@ -104,7 +104,7 @@ pub(super) fn left(state: &State, client: ClientId, job: &JobRef, proof: Proof) 
     if is_left { Ok(slot) } else { Err(Refusal::NotHeld) }
 }
 
-pub(super) fn must_be(state: &State, slot: Slot, kind: QueueKind) -> Result<(), Refusal> {
+pub(super) fn must_be(state: &State, slot: Slot, kind: QueueKind) -> Outcome {
     let queue = state.jobs.at(slot).and_then(|job| state.queues.at(job.queue));
     if queue.is_some_and(|queue| queue.image().kind == kind) { Ok(()) } else { Err(Refusal::WrongKind) }
 }

@@ -26,11 +26,11 @@ use crate::grace::Expected;
 use crate::ids::{ClientId, JobId, Tag, Timestamp};
 use crate::jobs::{Holder, Job, JobState, Lease, Slot};
 use crate::outcome::End;
-use crate::refusal::Refusal;
+use crate::refusal::{Outcome, Refusal};
 use crate::work::COMMAND;
 
 /// A client claims what it had.
-pub(super) fn claim(state: &mut State, claim: Claim, call: &mut Call<'_>) -> Result<(), Refusal> {
+pub(super) fn claim(state: &mut State, claim: Claim, call: &mut Call<'_>) -> Outcome {
     state.clients.opened(call.client)?;
     match claim {
         Claim::Holds { job, held } => hold(state, call.client, job, held),
@@ -122,7 +122,7 @@ fn lease_again(state: &mut State, client: ClientId, slot: Slot, held: &Held) {
 }
 
 /// A worker reports on a job. If the job is to come back, the report waits for it.
-pub(super) fn report(state: &mut State, mut report: LeaseCommand, call: &mut Call<'_>) -> Result<(), Refusal> {
+pub(super) fn report(state: &mut State, mut report: LeaseCommand, call: &mut Call<'_>) -> Outcome {
     let Some(job) = state.grace.expected_by(call.client, report.job_mut()) else {
         return leases::report(state, report, call);
     };
@@ -147,7 +147,7 @@ fn listen_again(state: &mut State, job: JobId, call: &mut Call<'_>) {
 
 /// A client asks for work, or stops asking. During the grace, and while there is no room for more jobs, the request
 /// waits.
-pub(super) fn ask_for_work(state: &mut State, command: TakeCommand, call: &mut Call<'_>) -> Result<(), Refusal> {
+pub(super) fn ask_for_work(state: &mut State, command: TakeCommand, call: &mut Call<'_>) -> Outcome {
     if call.context.room > 0 && !state.grace.defers_takes(state.now) {
         return take::ask(state, command, call);
     }

@@ -15,7 +15,7 @@ use crate::event::{Notice, Reply};
 use crate::ids::JobId;
 use crate::jobs::{JobState, Slot};
 use crate::outcome::End;
-use crate::refusal::Refusal;
+use crate::refusal::{Outcome, Refusal};
 use crate::request::Cursor;
 use crate::work::CHANGE;
 
@@ -23,7 +23,7 @@ use crate::work::CHANGE;
 const PAGE_BYTES: usize = 256 << 10;
 
 /// One page of the jobs that wait for a client of this name.
-pub(super) fn collect(state: &mut State, name: &[u8], from: JobId, call: &mut Call<'_>) -> Result<(), Refusal> {
+pub(super) fn collect(state: &mut State, name: &[u8], from: JobId, call: &mut Call<'_>) -> Outcome {
     let protocol = state.clients.opened(call.client)?.protocol().ok_or(Refusal::OutOfPlace)?;
     let limit = state.page(u32::MAX);
     let found: Vec<JobId> = {

@@ -11,10 +11,10 @@ use crate::command::{
 };
 use crate::event::Reply;
 use crate::query::Query;
-use crate::refusal::Refusal;
+use crate::refusal::Outcome;
 
 #[expect(clippy::unit_arg, reason = "one line for each command is easiest to read")]
-pub(super) fn dispatch(state: &mut State, command: Command, call: &mut Call<'_>) -> Result<(), Refusal> {
+pub(super) fn dispatch(state: &mut State, command: Command, call: &mut Call<'_>) -> Outcome {
     match command {
         Command::Client(command) => client(state, command, call),
         Command::Job(command) => job(state, command, call),
@@ -57,7 +57,7 @@ pub(super) fn dispatch(state: &mut State, command: Command, call: &mut Call<'_>)
 }
 
 #[expect(clippy::unit_arg, reason = "one line for each command is easiest to read")]
-fn client(state: &mut State, command: ClientCommand, call: &mut Call<'_>) -> Result<(), Refusal> {
+fn client(state: &mut State, command: ClientCommand, call: &mut Call<'_>) -> Outcome {
     match command {
         ClientCommand::Open(info) => state.clients.open(call.client, info),
         ClientCommand::Close => {
@@ -75,7 +75,7 @@ fn client(state: &mut State, command: ClientCommand, call: &mut Call<'_>) -> Res
     }
 }
 
-fn job(state: &mut State, command: JobCommand, call: &mut Call<'_>) -> Result<(), Refusal> {
+fn job(state: &mut State, command: JobCommand, call: &mut Call<'_>) -> Outcome {
     match command {
         JobCommand::Push(job) => push::push(state, &job, call),
         JobCommand::Track { job, progress, text, until } => edit::track(state, &job, (progress, text), until, call),
@@ -86,7 +86,7 @@ fn job(state: &mut State, command: JobCommand, call: &mut Call<'_>) -> Result<()
 }
 
 #[expect(clippy::unit_arg, reason = "one line for each command is easiest to read")]
-fn queue(state: &mut State, command: QueueCommand, call: &mut Call<'_>) -> Result<(), Refusal> {
+fn queue(state: &mut State, command: QueueCommand, call: &mut Call<'_>) -> Outcome {
     match command {
         QueueCommand::Create { queue, kind } => queues::create_queue(state, &queue, kind, call),
         QueueCommand::Remove { queue, only_idle } => queues::remove_queue(state, &queue, only_idle, call),
@@ -102,7 +102,7 @@ fn queue(state: &mut State, command: QueueCommand, call: &mut Call<'_>) -> Resul
 }
 
 #[expect(clippy::unit_arg, reason = "one line for each query is easiest to read")]
-fn answer(state: &State, query: Query, call: &mut Call<'_>) -> Result<(), Refusal> {
+fn answer(state: &State, query: Query, call: &mut Call<'_>) -> Outcome {
     match query {
         Query::Job(job) => Ok(edit::look(state, &job, call)),
         Query::Schedules { protocol, after, limit } => {

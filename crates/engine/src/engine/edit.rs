@@ -17,10 +17,10 @@ use crate::event::Reply;
 use crate::ids::Timestamp;
 use crate::jobs::{Job, Payload, Progress, Slot};
 use crate::query::JobView;
-use crate::refusal::Refusal;
+use crate::refusal::Outcome;
 use crate::request::{JobRef, Note};
 
-pub(super) fn replace(state: &mut State, job: &JobRef, body: &Bytes, call: &mut Call<'_>) -> Result<(), Refusal> {
+pub(super) fn replace(state: &mut State, job: &JobRef, body: &Bytes, call: &mut Call<'_>) -> Outcome {
     let slot = find(state, job, Scope::of(state, call))?;
     if let Some(job) = state.jobs.at(slot) {
         check_body(state, job.queue, body)?;
@@ -33,7 +33,7 @@ pub(super) fn replace(state: &mut State, job: &JobRef, body: &Bytes, call: &mut 
     Ok(())
 }
 
-pub(super) fn cancel(state: &mut State, job: &JobRef, call: &mut Call<'_>) -> Result<(), Refusal> {
+pub(super) fn cancel(state: &mut State, job: &JobRef, call: &mut Call<'_>) -> Outcome {
     let slot = find(state, job, Scope::of(state, call))?;
     discard(state, slot, call.context);
     call.done();
@@ -63,7 +63,7 @@ pub(super) fn track(
     (progress, text): (Option<(u32, u32)>, Option<Bytes>),
     until: Option<Timestamp>,
     call: &mut Call<'_>,
-) -> Result<(), Refusal> {
+) -> Outcome {
     let slot = find(state, job, Scope::of(state, call))?;
     if let Some(until) = until {
         move_lease_end(state, slot, until, true);

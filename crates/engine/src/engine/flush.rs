@@ -9,7 +9,7 @@ use crate::context::Context;
 use crate::event::Reply;
 use crate::ids::{JobId, Protocol, QueueId};
 use crate::queues::{Queue, View};
-use crate::refusal::Refusal;
+use crate::refusal::{Outcome, Refusal};
 use crate::request::{Cursor, Filter, QueueKind};
 use crate::work::CHANGE;
 
@@ -26,7 +26,7 @@ pub(super) fn flush(
     protocol: Protocol,
     (after, limit): (Cursor, u32),
     call: &mut Call<'_>,
-) -> Result<(), Refusal> {
+) -> Outcome {
     if !Scope::of(state, call).includes(protocol) {
         return Err(Refusal::OutOfPlace);
     }

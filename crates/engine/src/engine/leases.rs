@@ -19,11 +19,11 @@ use crate::ids::{Protocol, Timestamp};
 use crate::jobs::{AttemptEnd, Failure, Job, JobState, Progress, Slot};
 use crate::outcome::End;
 use crate::queues::Queue;
-use crate::refusal::{Refusal, Thing};
+use crate::refusal::{Outcome, Refusal, Thing};
 use crate::request::{JobRef, Note, Proof, QueueKind, RepayTo};
 
 /// A worker reports on a job.
-pub(super) fn report(state: &mut State, command: LeaseCommand, call: &mut Call<'_>) -> Result<(), Refusal> {
+pub(super) fn report(state: &mut State, command: LeaseCommand, call: &mut Call<'_>) -> Outcome {
     match command {
         LeaseCommand::Finish { job, proof, result } => finish(state, &job, proof, &result, call),
         LeaseCommand::Fail { job, proof, failure } => fail(state, &job, proof, failure, call),
@@ -35,7 +35,7 @@ pub(super) fn report(state: &mut State, command: LeaseCommand, call: &mut Call<'
     }
 }
 
-fn finish(state: &mut State, job: &JobRef, proof: Proof, result: &Bytes, call: &mut Call<'_>) -> Result<(), Refusal> {
+fn finish(state: &mut State, job: &JobRef, proof: Proof, result: &Bytes, call: &mut Call<'_>) -> Outcome {
     let held_by = if proof == Proof::Late { Proof::Connection } else { proof };
     let slot = match leased(state, call.client, job, held_by) {
         Err(Refusal::NotHeld) => left(state, call.client, job, proof)?,
@@ -64,13 +64,7 @@ fn finish(state: &mut State, job: &JobRef, proof: Proof, result: &Bytes, call: &
     Ok(())
 }
 
-fn fail(
-    state: &mut State,
-    job: &JobRef,
-    proof: Proof,
-    failure: Box<Failure>,
-    call: &mut Call<'_>,
-) -> Result<(), Refusal> {
+fn fail(state: &mut State, job: &JobRef, proof: Proof, failure: Box<Failure>, call: &mut Call<'_>) -> Outcome {
     let slot = match leased(state, call.client, job, proof) {
         Err(Refusal::NotHeld) if proof != Proof::Late => return fail_late(state, job, proof, *failure, call),
         leased => leased?,
@@ -87,13 +81,7 @@ fn fail(
 
 /// The reservation ran out, which has failed the job: the worker's own words explain the failure better. Nothing else
 /// changes, and the report is refused as any other.
-fn fail_late(
-    state: &mut State,
-    job: &JobRef,
-    proof: Proof,
-    failure: Failure,
-    call: &mut Call<'_>,
-) -> Result<(), Refusal> {
+fn fail_late(state: &mut State, job: &JobRef, proof: Proof, failure: Failure, call: &mut Call<'_>) -> Outcome {
     let slot = left(state, call.client, job, proof)?;
     must_be(state, slot, QueueKind::Work)?;
     let last = state.jobs.at(slot).and_then(|job| job.extra.as_deref()?.failure.as_deref());
@@ -107,13 +95,7 @@ fn fail_late(
 
 /// The job waits for a worker of another protocol. If no protocol is left, it goes to the dead-letter queue whatever
 /// its retry policy is, so that an operator can see the reason.
-fn unconvertible(
-    state: &mut State,
-    job: &JobRef,
-    proof: Proof,
-    why: &Bytes,
-    call: &mut Call<'_>,
-) -> Result<(), Refusal> {
+fn unconvertible(state: &mut State, job: &JobRef, proof: Proof, why: &Bytes, call: &mut Call<'_>) -> Outcome {
     let slot = leased(state, call.client, job, proof)?;
     must_be(state, slot, QueueKind::Work)?;
     end_attempt(state, slot, AttemptEnd::Unconvertible);
@@ -142,7 +124,7 @@ fn mark_unfit(state: &mut State, slot: Slot, own: Option<Protocol>) -> bool {
     !is_nobodys
 }
 
-fn release(state: &mut State, job: &JobRef, proof: Proof, front: bool, call: &mut Call<'_>) -> Result<(), Refusal> {
+fn release(state: &mut State, job: &JobRef, proof: Proof, front: bool, call: &mut Call<'_>) -> Outcome {
     let slot = leased(state, call.client, job, proof)?;
     // The daemon returns what its client has never got, of either kind.
     if !matches!(proof, Proof::Token(_)) {
@@ -167,7 +149,7 @@ fn extend(
     proof: Proof,
     (until, only_later): (Timestamp, bool),
     call: &mut Call<'_>,
-) -> Result<(), Refusal> {
+) -> Outcome {
     let slot = leased(state, call.client, job, proof)?;
     move_lease_end(state, slot, until, only_later);
     if state.jobs.at(slot).and_then(Job::lease).is_some_and(|lease| !lease.connection_bound()) {
@@ -177,13 +159,7 @@ fn extend(
     Ok(())
 }
 
-fn repay(
-    state: &mut State,
-    job: &JobRef,
-    proof: Proof,
-    (body, to): (Bytes, RepayTo),
-    call: &mut Call<'_>,
-) -> Result<(), Refusal> {
+fn repay(state: &mut State, job: &JobRef, proof: Proof, (body, to): (Bytes, RepayTo), call: &mut Call<'_>) -> Outcome {
     let slot = leased(state, call.client, job, proof)?;
     must_be(state, slot, QueueKind::Cycle)?;
     if let Some(job) = state.jobs.at(slot) {
@@ -211,7 +187,7 @@ pub(super) fn move_lease_end(state: &mut State, slot: Slot, until: Timestamp, on
     state.jobs.move_lease_end(slot, until, only_later, state.now, &mut state.timers);
 }
 
-fn progress(state: &mut State, job: &JobRef, proof: Proof, note: Note, call: &mut Call<'_>) -> Result<(), Refusal> {
+fn progress(state: &mut State, job: &JobRef, proof: Proof, note: Note, call: &mut Call<'_>) -> Outcome {
     let slot = leased(state, call.client, job, proof)?;
     if proof == Proof::Connection {
         come_back(state, slot, call.client, call.context);

@@ -20,14 +20,14 @@ use crate::ids::{ClientId, JobId, QueueId, Timestamp, Token};
 use crate::jobs::{Cycle, Expiry, Extra, Job, JobState, KeyUntil, Lease, Member, Payload, Role, Slot, Track, Unfit};
 use crate::outcome::Pushed;
 use crate::queues::{Coalesce, Queue};
-use crate::refusal::{Capacity, Refusal, Thing};
+use crate::refusal::{Capacity, Outcome, Refusal, Thing};
 use crate::request::{Clash, Listen, NewJob, Past, QueueKind, Unique};
 use crate::warning::WarningKind;
 
 /// The client that pushes a job which no client pushes, as a schedule's run: no connection.
 pub(super) const NOBODY: ClientId = ClientId(u64::MAX);
 
-pub(super) fn push(state: &mut State, new: &NewJob, call: &mut Call<'_>) -> Result<(), Refusal> {
+pub(super) fn push(state: &mut State, new: &NewJob, call: &mut Call<'_>) -> Outcome {
     let pushed = push_job(state, call.client, new, call.context);
     if let Err(why) = pushed
         && why != Refusal::NotUnique
@@ -52,7 +52,7 @@ pub(super) fn push_job(
     client: ClientId,
     new: &NewJob,
     context: &mut Context,
-) -> Result<(JobId, bool, Pushed), Refusal> {
+) -> Outcome<(JobId, bool, Pushed)> {
     check_new(state, new)?;
     let queue = state.queues.find_or_make(&new.queue, new.kind, Some(new.protocol), state.limits.queues_max)?;
     let (new, rule) = as_ruled(state, (client, queue), new);
@@ -65,7 +65,7 @@ pub(super) fn push_job(
     outcome
 }
 
-fn check_new(state: &State, new: &NewJob) -> Result<(), Refusal> {
+fn check_new(state: &State, new: &NewJob) -> Outcome {
     check_names(state, new)?;
     if new.past.as_deref().is_some_and(|past| !is_possible(past, new)) {
         return Err(Refusal::OutOfPlace);
@@ -117,7 +117,7 @@ fn coalesce_by(
     new: &NewJob,
     (held, rule): (Option<(Slot, Clash)>, Coalesce),
     context: &mut Context,
-) -> Result<(JobId, bool, Pushed), Refusal> {
+) -> Outcome<(JobId, bool, Pushed)> {
     let behind = match held.map(|(slot, clash)| (slot, clash, standing(state, slot))) {
         Some((slot, clash, Standing::Waits)) => {
             let before = state.jobs.at(slot).map_or(0, |job| job.payload.body_len());
@@ -162,7 +162,7 @@ fn coalesce(
     clash: Clash,
     new: &NewJob,
     context: &mut Context,
-) -> Result<(JobId, bool, Pushed), Refusal> {
+) -> Outcome<(JobId, bool, Pushed)> {
     let how = match clash {
         Clash::Refuse => return Err(Refusal::NotUnique),
         Clash::Keep => Pushed::Kept,
@@ -198,7 +198,7 @@ fn name_collector(state: &mut State, slot: Slot, listen: &Listen, context: &mut 
 }
 
 /// One more listener of a job.
-pub(super) fn listen(state: &mut State, client: ClientId, slot: Slot) -> Result<(), Refusal> {
+pub(super) fn listen(state: &mut State, client: ClientId, slot: Slot) -> Outcome {
     let Some(job) = state.jobs.at(slot) else { return Err(Refusal::NotFound(Thing::Job)) };
     check_listeners(state, client, job.listeners().len())?;
     state.jobs.listen(slot, client);
@@ -206,7 +206,7 @@ pub(super) fn listen(state: &mut State, client: ClientId, slot: Slot) -> Result<
 }
 
 /// Checks that a client may listen to a job that has this many listeners.
-fn check_listeners(state: &State, client: ClientId, held: usize) -> Result<(), Refusal> {
+fn check_listeners(state: &State, client: ClientId, held: usize) -> Outcome {
     state.clients.get(client).ok_or(Refusal::OutOfPlace)?;
     let limit = state.limits.listeners_max;
     if held >= limit as usize { Err(Capacity::QueueJobs.exceeded(limit, limit)) } else { Ok(()) }
@@ -218,7 +218,7 @@ fn insert_new(
     queue: QueueId,
     new: &NewJob,
     context: &mut Context,
-) -> Result<(JobId, bool, Pushed), Refusal> {
+) -> Outcome<(JobId, bool, Pushed)> {
     if new.listen.is_wanted() {
         check_listeners(state, client, 0)?;
     } else if !new.durable {
@@ -305,7 +305,7 @@ pub(super) fn bring_back(
     id: JobId,
     new: &NewJob,
     context: &mut Context,
-) -> Result<(), Refusal> {
+) -> Outcome {
     if new.durable || !new.listen.is_wanted() || is_used(state, id) {
         return Err(Refusal::OutOfPlace);
     }
@@ -332,7 +332,7 @@ pub(super) fn bring_back(
 }
 
 /// Checks all limits on the number and size of jobs.
-fn check_room(state: &State, queue: QueueId, new: &NewJob) -> Result<(), Refusal> {
+fn check_room(state: &State, queue: QueueId, new: &NewJob) -> Outcome {
     check_room_for(state, new.body.len())?;
     let Some(queue) = state.queues.at(queue) else { return Ok(()) };
     check_key(state, queue, new)?;
@@ -347,7 +347,7 @@ fn check_room(state: &State, queue: QueueId, new: &NewJob) -> Result<(), Refusal
 }
 
 /// Checks that few enough jobs of its key wait.
-fn check_key(state: &State, queue: &Queue, new: &NewJob) -> Result<(), Refusal> {
+fn check_key(state: &State, queue: &Queue, new: &NewJob) -> Outcome {
     let Some(limit) = queue.policy().and_then(|policy| policy.key_waiting_max) else { return Ok(()) };
     let waiting = queue.waiting_of(&key_of(state, queue.image().id, new));
     if waiting < limit { Ok(()) } else { Err(Capacity::QueueJobs.exceeded(waiting, limit)) }
@@ -438,7 +438,7 @@ fn moved_lease(state: &State, lease: Lease, attempts: u32) -> Lease {
 }
 
 /// The batch membership of a new job.
-pub(super) fn membership(state: &State, new: &NewJob) -> Result<Option<Member>, Refusal> {
+pub(super) fn membership(state: &State, new: &NewJob) -> Outcome<Option<Member>> {
     let Some(name) = &new.batch else { return Ok(None) };
     let batch = state.batches.named(name).ok_or(Refusal::NotFound(Thing::Batch))?.id;
     // A batch can only wait for durable jobs of `work` queues. A job with a past may already have ended in its batch.

@@ -15,18 +15,13 @@ use crate::ids::{Priority, Protocols, QueueId};
 use crate::queues::{
     Bridge, KEY_BYTES_MAX, OwnPolicy, Patterns, Policy, Queue, QueueImage, QueueRules, QueueSettings, Throttle,
 };
-use crate::refusal::{Refusal, Thing};
+use crate::refusal::{Outcome, Refusal, Thing};
 use crate::request::{Cursor, QueueKind};
 
 /// Keys of one queue that may be paused.
 const PAUSED_MAX: usize = 1_000;
 
-pub(super) fn create_queue(
-    state: &mut State,
-    name: &Bytes,
-    kind: QueueKind,
-    call: &mut Call<'_>,
-) -> Result<(), Refusal> {
+pub(super) fn create_queue(state: &mut State, name: &Bytes, kind: QueueKind, call: &mut Call<'_>) -> Outcome {
     state.check_name(name)?;
     let own = state.clients.protocol_of(call.client);
     let queue = state.queues.find_or_make(name, kind, own, state.limits.queues_max)?;
@@ -37,12 +32,7 @@ pub(super) fn create_queue(
 
 /// Removes the ready jobs with their queue. Leased, scheduled and retrying jobs keep the queue alive, unlisted, until
 /// they end. A client has no part in what other protocols have in an isolated queue.
-pub(super) fn remove_queue(
-    state: &mut State,
-    name: &Bytes,
-    only_idle: bool,
-    call: &mut Call<'_>,
-) -> Result<(), Refusal> {
+pub(super) fn remove_queue(state: &mut State, name: &Bytes, only_idle: bool, call: &mut Call<'_>) -> Outcome {
     let own = state.clients.protocol_of(call.client);
     let known = |id: &QueueId| state.queues.at(*id).is_some_and(|queue| queue.is_known_to(own));
     let id = state.queues.named(name).filter(known).ok_or(Refusal::NotFound(Thing::Queue))?;
@@ -89,7 +79,7 @@ pub(super) fn limit_queue(
     name: &Bytes,
     jobs_max: [Option<u32>; Priority::COUNT],
     call: &mut Call<'_>,
-) -> Result<(), Refusal> {
+) -> Outcome {
     state.check_name(name)?;
     let own = state.clients.protocol_of(call.client);
     let id = state.queues.find_or_make(name, QueueKind::Work, own, state.limits.queues_max)?;
@@ -108,7 +98,7 @@ pub(super) fn throttle_queue(
     name: &Bytes,
     throttle: Option<Throttle>,
     call: &mut Call<'_>,
-) -> Result<(), Refusal> {
+) -> Outcome {
     if let Some(id) = find_special(state, name, throttle.is_none(), call)?
         && state.queues.at(id).is_some_and(|queue| queue.image().throttle != throttle)
     {
@@ -121,12 +111,7 @@ pub(super) fn throttle_queue(
     Ok(())
 }
 
-pub(super) fn rule_queue(
-    state: &mut State,
-    name: &Bytes,
-    rules: QueueRules,
-    call: &mut Call<'_>,
-) -> Result<(), Refusal> {
+pub(super) fn rule_queue(state: &mut State, name: &Bytes, rules: QueueRules, call: &mut Call<'_>) -> Outcome {
     let plain = rules == QueueRules::default();
     if let Some(id) = find_special(state, name, plain, call)?
         && state.queues.at(id).is_some_and(|queue| queue.image().rules() != rules)
@@ -147,7 +132,7 @@ pub(super) fn set_policy(
     name: &Bytes,
     (policy, by): (Option<Box<Policy>>, &[u8]),
     call: &mut Call<'_>,
-) -> Result<(), Refusal> {
+) -> Outcome {
     if let Some(id) = find_special(state, name, policy.is_none(), call)? {
         let is_cycle = state.queues.at(id).is_some_and(|queue| queue.image().kind == QueueKind::Cycle);
         if is_cycle && policy.as_ref().is_some_and(|policy| policy.has_keys()) {
@@ -164,12 +149,7 @@ pub(super) fn set_policy(
 }
 
 /// Pauses or resumes a key.
-pub(super) fn pause_key(
-    state: &mut State,
-    name: &[u8],
-    (key, paused): (&[u8], bool),
-    call: &mut Call<'_>,
-) -> Result<(), Refusal> {
+pub(super) fn pause_key(state: &mut State, name: &[u8], (key, paused): (&[u8], bool), call: &mut Call<'_>) -> Outcome {
     let id = state.queues.named(name).ok_or(Refusal::NotFound(Thing::Queue))?;
     let queue = state.queues.at(id).ok_or(Refusal::NotFound(Thing::Queue))?;
     let of_queue = &queue.image().paused_keys;
@@ -212,7 +192,7 @@ fn obey(state: &mut State, changed: &[(QueueId, QueueRules)], call: &mut Call<'_
 }
 
 /// The queue for a throttle, rules or a policy. It is created if there is none, unless its settings would be plain.
-fn find_special(state: &mut State, name: &Bytes, plain: bool, call: &Call<'_>) -> Result<Option<QueueId>, Refusal> {
+fn find_special(state: &mut State, name: &Bytes, plain: bool, call: &Call<'_>) -> Outcome<Option<QueueId>> {
     state.check_name(name)?;
     let own = state.clients.protocol_of(call.client);
     match state.queues.named(name) {

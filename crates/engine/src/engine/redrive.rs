@@ -13,7 +13,7 @@ use crate::event::Reply;
 use crate::ids::{QueueId, Timestamp};
 use crate::jobs::{Job, JobState, Slot, Unfit};
 use crate::queues::Queue;
-use crate::refusal::Refusal;
+use crate::refusal::Outcome;
 use crate::request::{Cursor, Filter, QueueKind};
 use crate::work::CHANGE;
 
@@ -27,7 +27,7 @@ pub(super) fn redrive(
     (delay_ms, per_second): (u64, u32),
     (after, limit): (Cursor, u32),
     call: &mut Call<'_>,
-) -> Result<(), Refusal> {
+) -> Outcome {
     state.check_name(to)?;
     let page = matching(state, (filter, None), Scope::of(state, call), (after, state.page(limit.min(MOVED_MAX))));
     let Some((slots, next)) = found(page, call) else { return Ok(()) };

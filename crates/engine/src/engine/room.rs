@@ -12,7 +12,7 @@ use super::place::{count, remove_job};
 use super::state::State;
 use crate::context::Context;
 use crate::jobs::Slot;
-use crate::refusal::{Capacity, Refusal};
+use crate::refusal::{Capacity, Outcome};
 use crate::work::CHANGE;
 
 /// Whether dead jobs must be dropped, because they or all jobs together exceed a limit.
@@ -55,7 +55,7 @@ pub(super) fn drop_dead(state: &mut State, context: &mut Context) {
 /// # Errors
 ///
 /// There would be too many jobs or too many bytes, even without the dead ones.
-pub(super) fn check_room_for(state: &State, body_bytes: usize) -> Result<(), Refusal> {
+pub(super) fn check_room_for(state: &State, body_bytes: usize) -> Outcome {
     let (held, limit) = (state.jobs.len() as u64, state.limits.jobs_max);
     if held.saturating_sub(state.jobs.dead_count()) >= limit {
         return Err(Capacity::Jobs.exceeded(held, limit));
@@ -68,7 +68,7 @@ pub(super) fn check_room_for(state: &State, body_bytes: usize) -> Result<(), Ref
 /// # Errors
 ///
 /// There would be too many bytes.
-pub(super) fn check_bytes_for(state: &State, bytes: u64, less: u64) -> Result<(), Refusal> {
+pub(super) fn check_bytes_for(state: &State, bytes: u64, less: u64) -> Outcome {
     let (held, limit) = (state.bytes(), state.limits.jobs_bytes_max);
     let stays = held.saturating_sub(state.jobs.dead_bytes()).saturating_sub(less);
     if stays.saturating_add(bytes) > limit {

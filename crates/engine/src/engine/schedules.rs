@@ -12,12 +12,12 @@ use crate::context::Context;
 use crate::event::Reply;
 use crate::ids::{JobId, Protocol, Timestamp};
 use crate::jobs::JobStateKind;
-use crate::refusal::{Capacity, Refusal, Thing};
+use crate::refusal::{Capacity, Outcome, Refusal, Thing};
 use crate::request::Cursor;
 use crate::schedules::{LastRun, NewSchedule, Recurrence, RunEnd, Schedule, ScheduleRef};
 use crate::warning::WarningKind;
 
-pub(super) fn set_schedule(state: &mut State, new: NewSchedule, call: &mut Call<'_>) -> Result<(), Refusal> {
+pub(super) fn set_schedule(state: &mut State, new: NewSchedule, call: &mut Call<'_>) -> Outcome {
     let before = new.key.as_ref().and_then(|key| state.schedules.named(new.job.protocol, key));
     let (id, last) = (before.map(|before| before.id), before.and_then(|before| before.last));
     let grid = grid(state, &new, before);
@@ -61,14 +61,14 @@ const fn now_for(state: &State, recurrence: Recurrence) -> Timestamp {
 }
 
 /// Checks that a new schedule could be set, under a name that is free.
-pub(super) fn check_new_schedule(state: &State, new: &NewSchedule) -> Result<(), Refusal> {
+pub(super) fn check_new_schedule(state: &State, new: &NewSchedule) -> Outcome {
     if new.key.as_ref().is_some_and(|key| state.schedules.named(new.job.protocol, key).is_some()) {
         return Err(Refusal::NotUnique);
     }
     check_schedule(state, new, None)
 }
 
-fn check_schedule(state: &State, new: &NewSchedule, before: Option<&Schedule>) -> Result<(), Refusal> {
+fn check_schedule(state: &State, new: &NewSchedule, before: Option<&Schedule>) -> Outcome {
     state.check_name(new.key.as_deref().unwrap_or_default())?;
     check_names(state, &new.job)?;
     // Its runs join no batch: they would be refused once the batch is forgotten.
@@ -87,13 +87,13 @@ fn check_schedule(state: &State, new: &NewSchedule, before: Option<&Schedule>) -
 }
 
 /// Finds the schedule, if the client sees it.
-fn find<'a>(state: &'a State, which: &ScheduleRef, call: &Call<'_>) -> Result<&'a Schedule, Refusal> {
+fn find<'a>(state: &'a State, which: &ScheduleRef, call: &Call<'_>) -> Outcome<&'a Schedule> {
     let found = state.schedules.find(which).and_then(|id| state.schedules.at(id));
     let found = found.filter(|schedule| Scope::of(state, call).has_schedule(state, schedule));
     found.ok_or(Refusal::NotFound(Thing::Schedule))
 }
 
-pub(super) fn remove_schedule(state: &mut State, which: &ScheduleRef, call: &mut Call<'_>) -> Result<(), Refusal> {
+pub(super) fn remove_schedule(state: &mut State, which: &ScheduleRef, call: &mut Call<'_>) -> Outcome {
     let id = find(state, which, call)?.id;
     state.schedules.end(id, &mut call.context.changes);
     call.done();
@@ -101,7 +101,7 @@ pub(super) fn remove_schedule(state: &mut State, which: &ScheduleRef, call: &mut
 }
 
 /// Pushes the job of a schedule besides its other runs, which it does not move.
-pub(super) fn run_now(state: &mut State, which: &ScheduleRef, call: &mut Call<'_>) -> Result<(), Refusal> {
+pub(super) fn run_now(state: &mut State, which: &ScheduleRef, call: &mut Call<'_>) -> Outcome {
     let schedule = find(state, which, call)?;
     let (id, new) = (schedule.id, schedule.run_at(state.now, state.wall()));
     let (job, durable, how) = push_job(state, NOBODY, &new, call.context)?;
@@ -110,12 +110,7 @@ pub(super) fn run_now(state: &mut State, which: &ScheduleRef, call: &mut Call<'_
     Ok(())
 }
 
-pub(super) fn pause_schedule(
-    state: &mut State,
-    which: &ScheduleRef,
-    paused: bool,
-    call: &mut Call<'_>,
-) -> Result<(), Refusal> {
+pub(super) fn pause_schedule(state: &mut State, which: &ScheduleRef, paused: bool, call: &mut Call<'_>) -> Outcome {
     let schedule = find(state, which, call)?;
     let Schedule { id, recurrence, anchor, runs_left, .. } = schedule;
     if schedule.is_paused() != paused {

@@ -22,7 +22,7 @@ use crate::limits::Limits;
 use crate::meta::Meta;
 use crate::on_dead::OnDead;
 use crate::queues::Queues;
-use crate::refusal::{Capacity, Refusal};
+use crate::refusal::{Capacity, Outcome};
 use crate::request::NewJob;
 use crate::residency::Residency;
 use crate::schedules::Schedules;
@@ -137,7 +137,7 @@ impl State {
         limit.clamp(1, self.limits.page_max.max(1)) as usize
     }
 
-    pub(super) fn check_name(&self, name: &[u8]) -> Result<(), Refusal> {
+    pub(super) fn check_name(&self, name: &[u8]) -> Outcome {
         let limit = self.limits.name_bytes_max;
         let given = u32::try_from(name.len()).unwrap_or(u32::MAX);
         if given > limit { Err(Capacity::NameBytes.exceeded(given, limit)) } else { Ok(()) }

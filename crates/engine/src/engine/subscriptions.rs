@@ -15,19 +15,19 @@ use crate::clients::Served;
 use crate::context::Context;
 use crate::event::Notice;
 use crate::ids::{ClientId, JobId, Protocol, QueueId};
-use crate::refusal::{Capacity, Refusal, Thing};
+use crate::refusal::{Capacity, Outcome, Refusal, Thing};
 use crate::request::{QueueKind, Subscription};
 use crate::work::{LOOKED_UP, STEP};
 
 /// Lets a client watch jobs, or gives it room for more notices.
-pub(super) fn watch(state: &mut State, id: ClientId, which: (Option<Bytes>, Bytes), room: u32) -> Result<(), Refusal> {
+pub(super) fn watch(state: &mut State, id: ClientId, which: (Option<Bytes>, Bytes), room: u32) -> Outcome {
     state.clients.opened(id)?;
     state.watchers.watch(id, which, room);
     Ok(())
 }
 
 /// Asks another client's session to close its connection.
-pub(super) fn disconnect(state: &State, client: ClientId, call: &mut Call<'_>) -> Result<(), Refusal> {
+pub(super) fn disconnect(state: &State, client: ClientId, call: &mut Call<'_>) -> Outcome {
     state.clients.get(client).ok_or(Refusal::NotFound(Thing::Client))?;
     call.context.notify(client, Notice::Close);
     call.done();
@@ -60,18 +60,13 @@ pub(super) fn close(state: &mut State, id: ClientId, context: &mut Context) {
     }
 }
 
-pub(super) fn set_client_name(state: &mut State, id: ClientId, label: &Bytes) -> Result<(), Refusal> {
+pub(super) fn set_client_name(state: &mut State, id: ClientId, label: &Bytes) -> Outcome {
     state.check_name(label)?;
     state.clients.opened(id)?.set_label(own(label));
     Ok(())
 }
 
-pub(super) fn subscribe(
-    state: &mut State,
-    id: ClientId,
-    subscription: Subscription,
-    context: &mut Context,
-) -> Result<(), Refusal> {
+pub(super) fn subscribe(state: &mut State, id: ClientId, subscription: Subscription, context: &mut Context) -> Outcome {
     state.check_name(&subscription.queue)?;
     state.work.spend(STEP * subscriptions_of(state, id));
     let limit = state.limits.abilities_max;
@@ -109,13 +104,7 @@ pub(super) fn subscribe(
     Ok(())
 }
 
-pub(super) fn unserve(
-    state: &mut State,
-    id: ClientId,
-    name: &Bytes,
-    requeue: bool,
-    context: &mut Context,
-) -> Result<(), Refusal> {
+pub(super) fn unserve(state: &mut State, id: ClientId, name: &Bytes, requeue: bool, context: &mut Context) -> Outcome {
     state.clients.opened(id)?;
     if let Some(queue) = state.queues.named(name) {
         unsubscribe(state, id, |served| served.queue == queue, context);
@@ -127,12 +116,7 @@ pub(super) fn unserve(
     Ok(())
 }
 
-pub(super) fn unserve_all(
-    state: &mut State,
-    id: ClientId,
-    requeue: bool,
-    context: &mut Context,
-) -> Result<(), Refusal> {
+pub(super) fn unserve_all(state: &mut State, id: ClientId, requeue: bool, context: &mut Context) -> Outcome {
     state.clients.opened(id)?;
     unsubscribe(state, id, |_| true, context);
     if requeue {

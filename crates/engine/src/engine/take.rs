@@ -13,12 +13,12 @@ use crate::command::TakeCommand;
 use crate::context::Context;
 use crate::event::Reply;
 use crate::ids::{ClientId, Tag, Timestamp};
-use crate::refusal::{Capacity, Refusal};
+use crate::refusal::{Capacity, Outcome, Refusal};
 use crate::request::{From, LeaseTerms, QueueKind, Select, Take, Wait};
 
 /// A client asks for work, or stops asking.
 #[expect(clippy::unit_arg, reason = "one line for each command is easiest to read")]
-pub(super) fn ask(state: &mut State, command: TakeCommand, call: &mut Call<'_>) -> Result<(), Refusal> {
+pub(super) fn ask(state: &mut State, command: TakeCommand, call: &mut Call<'_>) -> Outcome {
     match command {
         TakeCommand::Take(wish) => take(state, wish, call),
         TakeCommand::WaitForWork => wait_for_work(state, call.client, call.context),
@@ -27,7 +27,7 @@ pub(super) fn ask(state: &mut State, command: TakeCommand, call: &mut Call<'_>) 
     }
 }
 
-fn take(state: &mut State, take: Take, call: &mut Call<'_>) -> Result<(), Refusal> {
+fn take(state: &mut State, take: Take, call: &mut Call<'_>) -> Outcome {
     let woken_for = state.waiters().stop_waking_to_take(call.client, take.wait)?;
     let answer = take_or_wait(state, take, call);
     // It may have taken a job of another queue than the one for which it was woken, or none.
@@ -37,7 +37,7 @@ fn take(state: &mut State, take: Take, call: &mut Call<'_>) -> Result<(), Refusa
     answer
 }
 
-fn take_or_wait(state: &mut State, take: Take, call: &mut Call<'_>) -> Result<(), Refusal> {
+fn take_or_wait(state: &mut State, take: Take, call: &mut Call<'_>) -> Outcome {
     let quiet = state.is_quiet(call.client, &take.worker);
     match take.from {
         From::Subscriptions => {
@@ -95,7 +95,7 @@ fn take_from(
 }
 
 /// Resolves queue names, with the taker's lease terms. An unknown name becomes a queue to wait at.
-fn listed(state: &mut State, client: ClientId, names: Vec<Bytes>, lease: LeaseTerms) -> Result<Vec<Served>, Refusal> {
+fn listed(state: &mut State, client: ClientId, names: Vec<Bytes>, lease: LeaseTerms) -> Outcome<Vec<Served>> {
     let own = state.clients.protocol_of(client);
     let limit = state.limits.abilities_max;
     if names.len() > limit as usize {
@@ -137,7 +137,7 @@ fn wait_for_job(state: &mut State, sources: Vec<Served>, (wait, worker): (Wait, 
 }
 
 /// A client is about to sleep. If there is work, it is woken at once, every time it asks.
-fn wait_for_work(state: &mut State, id: ClientId, context: &mut Context) -> Result<(), Refusal> {
+fn wait_for_work(state: &mut State, id: ClientId, context: &mut Context) -> Outcome {
     let woken_for = state.waiters().stop_waking(id)?;
     let quiet = state.is_quiet(id, &[]);
     let client = state.clients.get(id).ok_or(Refusal::OutOfPlace)?;
@@ -154,7 +154,7 @@ fn wait_for_work(state: &mut State, id: ClientId, context: &mut Context) -> Resu
     Ok(())
 }
 
-fn credit(state: &mut State, id: ClientId, credits: u32, select: Select, context: &mut Context) -> Result<(), Refusal> {
+fn credit(state: &mut State, id: ClientId, credits: u32, select: Select, context: &mut Context) -> Outcome {
     state.waiters().add_credit(id, credits, select)?;
     spend_credits(state, id, context);
     Ok(())

@@ -10,7 +10,7 @@ use crate::event::Reply;
 use crate::jobs::{Holder, Job, JobState, JobStateKind};
 use crate::query::{LeaseHolder, ThrottleRow, Why};
 use crate::queues::{Consumers, Queue, SortKey};
-use crate::refusal::{Refusal, Thing};
+use crate::refusal::{Outcome, Refusal, Thing};
 use crate::request::{Cursor, JobRef};
 use crate::work::{LOOKED_UP, ROW, STEP};
 
@@ -20,7 +20,7 @@ const BEHIND_MAX: u32 = 500;
 /// Jobs that hold a throttle's slots are named up to this number.
 const HOLDERS_MAX: usize = 10;
 
-pub(super) fn explain(state: &State, job: &JobRef, call: &mut Call<'_>) -> Result<(), Refusal> {
+pub(super) fn explain(state: &State, job: &JobRef, call: &mut Call<'_>) -> Outcome {
     let slot = find(state, job, Scope::of(state, call))?;
     let job = state.jobs.at(slot).ok_or(Refusal::NotFound(Thing::Job))?;
     let why = match &job.state {

@@ -15,15 +15,10 @@ use crate::event::{Notice, Reply, Watched, WorkerChange};
 use crate::ids::{ClientId, Protocol, QueueId, Timestamp};
 use crate::jobs::JobStateKind;
 use crate::query::WorkLeft;
-use crate::refusal::{Refusal, Thing};
+use crate::refusal::{Outcome, Refusal, Thing};
 use crate::request::{QueueKind, WorkerState};
 
-pub(super) fn register_worker(
-    state: &mut State,
-    name: &Bytes,
-    about: Bytes,
-    call: &mut Call<'_>,
-) -> Result<(), Refusal> {
+pub(super) fn register_worker(state: &mut State, name: &Bytes, about: Bytes, call: &mut Call<'_>) -> Outcome {
     state.check_name(name)?;
     // Connections that give no name do not form one worker.
     if name.is_empty() {
@@ -65,7 +60,7 @@ pub(super) fn beat(
     name: &Bytes,
     (requested, memory_bytes): (Option<WorkerState>, Option<u64>),
     call: &mut Call<'_>,
-) -> Result<(), Refusal> {
+) -> Outcome {
     let number = state.workers.named(name).ok_or(Refusal::NotFound(Thing::Worker))?;
     state.workers.beat(number, state.now, memory_bytes);
     if let Some(requested) = requested {
@@ -81,7 +76,7 @@ pub(super) fn set_worker_state(
     name: &Bytes,
     requested: WorkerState,
     call: &mut Call<'_>,
-) -> Result<(), Refusal> {
+) -> Outcome {
     let numbers = match state.workers.named(name) {
         Some(number) => vec![number],
         None if name.is_empty() => state.workers.numbers().collect(),

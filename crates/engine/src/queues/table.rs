@@ -24,7 +24,7 @@ use super::unclaimed::Unclaimed;
 use crate::change::Change;
 use crate::ids::{ClientId, Protocol, Protocols, QueueId, Timestamp};
 use crate::jobs::{Job, JobState, JobStateKind, Jobs, Numbered, Slot};
-use crate::refusal::{Capacity, Refusal};
+use crate::refusal::{Capacity, Outcome, Refusal};
 use crate::request::QueueKind;
 use crate::timers::{Timer, Timers};
 
@@ -134,7 +134,7 @@ impl Queues {
         kind: QueueKind,
         maker: Option<Protocol>,
         limit: u32,
-    ) -> Result<QueueId, Refusal> {
+    ) -> Outcome<QueueId> {
         let used = self.uses.next();
         if let Some(id) = self.named(name) {
             let queue = self.at_mut(id).filter(|queue| queue.image.kind == kind).ok_or(Refusal::WrongKind)?;
