@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::path::PathBuf;
 
-use windlass_engine::{Job, Slab, Slot, Stored};
+use windlass_engine::{Engine, Job, JobId, Slab, Slot, Stored};
 
 use crate::body_file::{BodyFile, Overflow};
 
@@ -35,8 +35,7 @@ impl Cold {
         Self { overflow, base: None, file: None, bytes: 0, saved: 0, has_failed: false, changed }
     }
 
-    /// Whether this many bytes are more than memory should hold.
-    pub(crate) const fn exceeds(&self, bytes: u64) -> bool {
+    const fn exceeds(&self, bytes: u64) -> bool {
         bytes > self.overflow.memory
     }
 
@@ -52,8 +51,7 @@ impl Cold {
         {
             jobs.pack(old);
         }
-        // A job is in memory twice, and so is what packing saves, while the engine takes it over.
-        self.saved = jobs.saved_bytes() * 2;
+        self.saved = jobs.saved_bytes();
     }
 
     /// A job comes, in the place of another one, if that is there, and perhaps with the place of its body in the file that
@@ -92,20 +90,19 @@ impl Cold {
         Ok(())
     }
 
-    /// Everything was read: the body of a job that is handed out comes back into memory.
-    pub(crate) fn warm(&mut self, job: &mut Job) {
-        if let Some(stored) = job.payload.stored().filter(|_| job.lease().is_some())
-            && let Some(file) = &mut self.file
-            && let Ok(body) = file.reader().read(stored)
-        {
-            job.payload = job.payload.with_body(&body);
-            file.free(stored);
+    /// Everything was read: the bodies of jobs that are handed out come back into memory.
+    pub(crate) fn warm(&mut self, engine: &mut Engine, leased: &[(JobId, Stored)]) {
+        let Some(file) = &mut self.file else { return };
+        for (job, stored) in leased {
+            if let Ok(body) = file.reader().read(*stored) {
+                engine.set_loaded(*job, *stored, &body);
+            }
         }
+        engine.take_freed().into_iter().for_each(|stored| file.free(stored));
     }
 }
 
-/// Bytes of a job in memory, about: of what does not change while it moves. A job is in memory twice while the engine
-/// takes it over.
+/// Bytes of a job in memory, about: of what does not change while it moves, with its part of the engine's indexes.
 fn bytes_of(job: &Job) -> u64 {
     const FIXED: u64 = 300;
     let result = job.extra.as_deref().and_then(|extra| extra.result.as_ref());
@@ -147,7 +144,7 @@ mod tests {
         cold.changed(last, &mut jobs);
         assert!(jobs.is_packed(first) && !jobs.is_packed(last));
         assert!(jobs.saved_bytes() > 0);
-        assert_eq!(cold.saved, 2 * jobs.saved_bytes());
+        assert_eq!(cold.saved, jobs.saved_bytes());
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::path::Path;
 
 use windlass_engine::{
     Batch, DAYS_KEPT, DayBegin, Engine, Job, JobId, JobState, Limits, Numbered, QueueId, QueueImage, QueueKind, Role,
-    Schedule, Slab, Slot,
+    Schedule, Slab, Slot, Stored,
 };
 
 use crate::body_file::{BodyFile, Overflow};
@@ -24,8 +24,6 @@ use crate::record::{MetaRecord, Record};
 use crate::salvage::Salvage;
 use crate::store::{Entry, Scan, UNVERIFIED};
 
-/// Jobs that the engine takes before it looks whether it should pack them.
-const RECALLED: usize = 1024;
 /// Queue numbers accepted whatever the limit: the limit may have been lowered since.
 const QUEUES_MIN: u32 = 1 << 16;
 
@@ -214,38 +212,24 @@ impl Replay {
             return Err(nonsense(format!("{id:?} changed as something else than it is")));
         }
         check_queues(&self.queues, queues_max).map_err(nonsense)?;
-        let open = self.check_jobs().map_err(nonsense)?;
-        for (id, batch) in &self.batches {
-            check_batch(batch, open.get(id).copied().unwrap_or_default()).map_err(nonsense)?;
-        }
         let taken = |id: JobId, is_new: bool| {
             is_new.then_some(()).ok_or_else(|| nonsense(format!("something else has the number or the name of {id:?}")))
         };
-        drop(self.index);
         let mut engine = Engine::new(limits, seed);
         let clean = self.meta.as_ref().is_some_and(|meta| meta.clean);
         if let Some(meta) = self.meta {
             engine.recall_meta(meta.meta, meta.clean);
         }
         self.days.into_values().for_each(|begin| engine.recall_day(begin));
-        let queues: Vec<QueueId> = self.queues.keys().copied().collect();
+        let kinds: BTreeMap<QueueId, QueueKind> = self.queues.iter().map(|(id, queue)| (*id, queue.kind)).collect();
         self.queues.into_values().for_each(|image| engine.recall_queue(image));
         for batch in self.batches.into_values() {
             taken(batch.id, engine.recall_batch(batch))?;
         }
-        let mut recalled = Vec::new();
-        for mut job in self.jobs.into_jobs() {
-            if let Some(cold) = &mut self.cold {
-                cold.warm(&mut job);
-                recalled.push(job.id);
-            }
-            taken(job.id, engine.recall_job(job))?;
-            if recalled.len() >= RECALLED {
-                let ids = recalled.drain(..);
-                if self.cold.as_ref().is_some_and(|cold| cold.exceeds(engine.resident_bytes())) {
-                    engine.pack(ids);
-                }
-            }
+        let (open, leased) = recall_jobs(&mut engine, (self.jobs, self.index), &kinds).map_err(nonsense)?;
+        self.cold.iter_mut().for_each(|cold| cold.warm(&mut engine, &leased));
+        for batch in engine.batches() {
+            check_batch(batch, open.get(&batch.id).copied().unwrap_or_default()).map_err(nonsense)?;
         }
         for schedule in self.schedules.into_values() {
             taken(schedule.id, engine.recall_schedule(schedule))?;
@@ -260,35 +244,38 @@ impl Replay {
             clean,
             ..Report::default()
         };
-        let journal = Journal::resume(last_seq + 1, engine.meta().next_job, queues.into_iter());
+        let journal = Journal::resume(last_seq + 1, engine.meta().next_job, kinds.into_keys());
         let bodies = self.cold.and_then(|cold| cold.file);
         Ok(Recovered { engine, journal, bodies, report })
     }
+}
 
-    /// Returns what batches can still expect of their jobs.
-    fn check_jobs(&mut self) -> Result<Open, String> {
-        let (mut ranks, mut open) = (Vec::with_capacity(self.index.len()), Open::new());
-        let (mut misfit, queues) = (None, &self.queues);
-        self.jobs.visit(|_, job| {
-            match queues.get(&job.queue).map(|queue| job.cycle().is_some() == (queue.kind == QueueKind::Cycle)) {
-                None => misfit = Some(format!("{:?} is in {:?}, which does not exist", job.id, job.queue)),
-                Some(false) => misfit = Some(format!("{:?} does not fit the kind of {:?}", job.id, job.queue)),
-                Some(true) => {}
-            }
-            if let Some(member) = job.extra.as_deref().and_then(|extra| extra.member).filter(|of| of.role == Role::Job)
-            {
-                let counts = open.entry(member.batch).or_default();
-                counts.0 += u64::from(!member.ran);
-                counts.1 += u64::from(!matches!(job.state, JobState::Done(_)));
-            }
-            ranks.push(job.rank);
-        });
-        misfit.map_or(Ok(()), Err)?;
-        ranks.sort_unstable();
-        match ranks.windows(2).find(|pair| pair.first() == pair.last()) {
-            Some(pair) => Err(format!("rank {} occurs twice", pair.first().unwrap_or(&0))),
-            None => Ok(open),
+/// Passes jobs to an engine. Returns what batches can still expect of them, and the bodies of those that are handed out.
+fn recall_jobs(
+    engine: &mut Engine,
+    jobs: (Slab, Numbered<Slot>),
+    kinds: &BTreeMap<QueueId, QueueKind>,
+) -> Result<(Open, Vec<(JobId, Stored)>), String> {
+    let (mut ranks, mut open, mut leased) = (Vec::with_capacity(jobs.1.len()), Open::new(), Vec::new());
+    let recalled = engine.recall_jobs(jobs, |job| {
+        if let Some(member) = job.extra.as_deref().and_then(|extra| extra.member).filter(|of| of.role == Role::Job) {
+            let counts = open.entry(member.batch).or_default();
+            counts.0 += u64::from(!member.ran);
+            counts.1 += u64::from(!matches!(job.state, JobState::Done(_)));
         }
+        leased.extend(job.lease().and(job.payload.stored()).map(|stored| (job.id, stored)));
+        ranks.push(job.rank);
+        match kinds.get(&job.queue).map(|kind| job.cycle().is_some() == (*kind == QueueKind::Cycle)) {
+            None => Err(format!("{:?} is in {:?}, which does not exist", job.id, job.queue)),
+            Some(false) => Err(format!("{:?} does not fit the kind of {:?}", job.id, job.queue)),
+            Some(true) => Ok(()),
+        }
+    });
+    recalled?;
+    ranks.sort_unstable();
+    match ranks.windows(2).find(|pair| pair.first() == pair.last()) {
+        Some(pair) => Err(format!("rank {} occurs twice", pair.first().unwrap_or(&0))),
+        None => Ok((open, leased)),
     }
 }
 
@@ -383,11 +370,11 @@ mod tests {
     #[test]
     fn a_deletion_finds_its_job_in_every_chunk() {
         let found = salvaged(&[job(1, 0, 0, &[0], &[])]);
-        let (job, last) = (&found.jobs[&JobId(1)], 2 * RECALLED as u64 + 1);
+        let (job, last) = (&found.jobs[&JobId(1)], 1_001);
         let mut replay = Replay::new(None);
         (1..=last).for_each(|id| replay.apply(Record::Put(Job { id: JobId(id), ..job.clone() }), None));
         (2..=last).step_by(2).for_each(|id| replay.apply(Record::Gone(JobId(id)), None));
-        let left: Vec<u64> = replay.jobs.into_jobs().map(|job| job.id.0).collect();
+        let left: Vec<u64> = replay.jobs.iter().map(|(_, job)| job.id.0).collect();
         assert_eq!(left, (1..=last).step_by(2).collect::<Vec<_>>());
     }
 

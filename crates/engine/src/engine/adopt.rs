@@ -110,8 +110,7 @@ impl Engine {
             job.state = JobState::Scheduled(state.wall());
         }
         if let JobState::Leased(lease) = &mut job.state {
-            let longest = state.now.after_ms(state.limits.lease_ms_max);
-            lease.until = lease.until.min(longest);
+            lease.end_by(state.now.after_ms(state.limits.lease_ms_max));
             job.attempts = job.attempts.max(1);
             // The holder proves its lease with the token that it has got.
             if kind == QueueKind::Work && lease.token.delivery() != job.attempts {

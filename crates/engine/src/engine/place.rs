@@ -11,7 +11,14 @@ use crate::schedules::RunEnd;
 
 /// Inserts a job in its state.
 pub(super) fn insert_job(state: &mut State, job: Job) -> Slot {
-    let slot = state.jobs.insert(job, &mut state.timers);
+    let slot = state.jobs.insert(job);
+    list(state, slot);
+    slot
+}
+
+/// A job that was added comes into its state.
+fn list(state: &mut State, slot: Slot) {
+    state.jobs.list(slot, &mut state.timers);
     if let Some(job) = state.jobs.at(slot) {
         state.followers.extend(job.behind().map(|ahead| (ahead, job.id)));
         state.queues.add_key(job, state.reader.as_deref(), state.now);
@@ -19,7 +26,6 @@ pub(super) fn insert_job(state: &mut State, job: Job) -> Slot {
     enter(state, slot);
     note_unclaimed(state, slot);
     show(state, slot, true);
-    slot
 }
 
 /// Inserts a job from a journal or another engine. What ended with the old connections is released.
@@ -27,15 +33,22 @@ pub(super) fn recall_job(state: &mut State, mut job: Job) -> Slot {
     if job.lease().is_some_and(Lease::connection_bound) {
         job.state = JobState::Ready;
     }
+    let slot = state.jobs.insert(job);
+    list_recalled(state, slot);
+    slot
+}
+
+/// A job from a journal or another engine comes into its state.
+pub(super) fn list_recalled(state: &mut State, slot: Slot) {
+    let Some(job) = state.jobs.at(slot) else { return };
     // If two jobs have one key, the younger was created after the older had released it.
-    if let Some(other) = job.key().and_then(|key| state.jobs.keyed(job.queue, job.protocol, key))
-        && job.wants_key()
-        && state.jobs.at(other).is_some_and(|other| other.id < job.id)
-    {
-        state.jobs.release_key(other, &mut state.timers);
-    }
+    let other = job.key().and_then(|key| state.jobs.keyed(job.queue, job.protocol, key));
+    let older = other.filter(|other| state.jobs.at(*other).is_some_and(|other| other.id < job.id));
     state.meta.recall_rank(job.rank);
-    insert_job(state, job)
+    if let Some(older) = older.filter(|_| job.wants_key()) {
+        state.jobs.release_key(older, &mut state.timers);
+    }
+    list(state, slot);
 }
 
 /// Removes a job, and from the journal if it was there. The caller notifies the listeners.

@@ -2,11 +2,11 @@
 //! and at last [`Engine::wake_up`].
 
 use super::Engine;
-use super::place::{ahead_of, is_used, move_job, recall_job};
+use super::place::{ahead_of, is_used, list_recalled, move_job, recall_job};
 use crate::batches::Batch;
 use crate::days::DayBegin;
 use crate::ids::{QueueId, Timestamp};
-use crate::jobs::{Holder, Job, JobState, Lease, Slot};
+use crate::jobs::{Holder, Job, JobState, Lease, Numbered, Slab, Slot};
 use crate::meta::EngineMeta;
 use crate::queues::QueueImage;
 use crate::schedules::Schedule;
@@ -35,6 +35,42 @@ impl Engine {
         if self.state.queues.at(job.queue).is_none() || is_used(&self.state, job.id) {
             return false;
         }
+        let slot = recall_job(&mut self.state, job);
+        self.note_recalled(slot);
+        true
+    }
+
+    /// Restores all jobs from the journal, as [`Engine::recall_job`] restores one, in the places that they have and with
+    /// the index of their numbers.
+    ///
+    /// # Errors
+    ///
+    /// The caller rejects a job, or its number is used. Then the engine is of no use.
+    pub fn recall_jobs(
+        &mut self,
+        (jobs, numbers): (Slab, Numbered<Slot>),
+        mut accept: impl FnMut(&Job) -> Result<(), String>,
+    ) -> Result<(), String> {
+        self.state.jobs.take_over(jobs, numbers);
+        for first in self.state.jobs.pages() {
+            self.state.jobs.name_page(first);
+            for slot in Slab::slots_of(first) {
+                let Some(job) = self.state.jobs.at(slot) else { continue };
+                accept(job)?;
+                if self.state.batches.at(job.id).is_some() {
+                    return Err(format!("something else has the number or the name of {:?}", job.id));
+                }
+                list_recalled(&mut self.state, slot);
+                self.note_recalled(slot);
+            }
+            self.state.jobs.close(first);
+        }
+        Ok(())
+    }
+
+    /// A job is there again: its number is used, and its worker may come back.
+    fn note_recalled(&mut self, slot: Slot) {
+        let Some(job) = self.state.jobs.at(slot) else { return };
         self.state.meta.recall_number(job.id);
         if let Some(worker) = job.lease().and_then(Lease::reserved_by) {
             self.state.workers.expect(worker, job.id);
@@ -42,8 +78,6 @@ impl Engine {
         if job.lease().is_some_and(|lease| matches!(lease.holder, Holder::Away(_))) {
             self.state.away.push(job.id);
         }
-        recall_job(&mut self.state, job);
-        true
     }
 
     /// Restores a schedule from the journal. Returns `false` if its number or its name is already used.

@@ -36,12 +36,11 @@ impl ByState {
     }
 
     /// A job has entered its state.
-    pub(super) fn enter(&mut self, job: &mut Job, timers: &mut Timers) {
+    pub(super) fn enter(&mut self, job: &Job, timers: &mut Timers) {
         self.counts.count(job.protocol, job.state.kind(), 1);
         self.timed.insert(job.id, &job.state);
-        if let JobState::Leased(lease) = &mut job.state {
-            lease.alarm_at = lease.until;
-            timers.set(lease.until, Timer::Lease(job.id));
+        if let JobState::Leased(lease) = &job.state {
+            timers.set(lease.alarm_at, Timer::Lease(job.id));
             self.holders.hold(job.id, lease);
         }
         self.names.enter(job);

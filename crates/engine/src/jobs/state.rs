@@ -82,7 +82,13 @@ pub struct Lease {
 impl Lease {
     /// A lease from `taken_at` to `until`.
     pub const fn new(holder: Holder, token: Token, taken_at: Timestamp, until: Timestamp, on_expiry: OnExpiry) -> Self {
-        Self { holder, token, taken_at, until, on_expiry, alarm_at: Timestamp::NEVER }
+        Self { holder, token, taken_at, until, on_expiry, alarm_at: until }
+    }
+
+    /// It ends at this time, if it did not end before.
+    pub(crate) fn end_by(&mut self, at: Timestamp) {
+        self.until = self.until.min(at);
+        self.alarm_at = self.until;
     }
 
     /// The worker whose reservation this is ([`crate::LeaseTerms`]), if it has a name.

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use proptest::prelude::*;
 use windlass_engine::{
-    Batch, BatchProgress, DayBegin, EngineMeta, Extra, Job, JobCommand, JobId, JobState, Limits, Member, NewJob,
+    Batch, BatchProgress, Cycle, DayBegin, EngineMeta, Extra, Job, JobCommand, JobId, JobState, Limits, Member, NewJob,
     Protocol, Protocols, QueueId, QueueImage, QueueKind, Role, Schedule, Stage, Timestamp, Totals,
 };
 use windlass_store::{
@@ -174,6 +174,10 @@ fn contradictions_are_named() {
         Record::Schedule(Box::new(Schedule { id: JobId(id), ..daemon.engine.schedule(set).unwrap().clone() }))
     };
     let put = |id: u64, rank: u64| Record::Put(Job { id: JobId(id), rank, ..jobs::plain() });
+    let entry = |id: u64, rank: u64| {
+        let extra = Some(Box::new(Extra { cycle: Some(Cycle { priority: 3, boost: 0 }), ..Extra::default() }));
+        Record::Put(Job { id: JobId(id), rank, extra, ..jobs::plain() })
+    };
     let member = |id: u64, batch: u64| {
         let member = Member { batch: JobId(batch), role: Role::Job, ran: false };
         let extra = Some(Box::new(Extra { member: Some(member), ..Extra::default() }));
@@ -185,6 +189,7 @@ fn contradictions_are_named() {
         ("JobId(1) is in QueueId(0), which does not exist", vec![put(1, 5)]),
         ("JobId(1) does not fit the kind of QueueId(0)", vec![queue(0, "q", QueueKind::Cycle), put(1, 5)]),
         ("rank 5 occurs twice", vec![work(), put(1, 5), put(2, 5)]),
+        ("rank 5 occurs twice", vec![queue(0, "q", QueueKind::Cycle), entry(1, 5), entry(2, 5)]),
         ("QueueId(1) and QueueId(0) have the same name", vec![work(), queue(1, "q", QueueKind::Work)]),
         (clash_1, vec![work(), put(1, 5), schedule(1)]),
         (clash_2, vec![schedule(1), schedule(2)]),
