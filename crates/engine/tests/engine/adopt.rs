@@ -118,6 +118,10 @@ fn a_lease_is_cut_to_the_limit_and_proved_by_its_attempts() {
     }
     let bound = Job { state: lease(Holder::Connection(ClientId(1)), Timestamp::NEVER), ..job(7, push("q")) };
     assert_eq!(adopt(&mut broker, bound, 1), Err(Refusal::OutOfPlace));
+    for (now, left) in [(2_000, "leased until 61000"), (61_000, "ready")] {
+        broker.at(now, []);
+        assert_eq!((broker.place(5).as_str(), broker.place(6).as_str()), ("ready", left));
+    }
 }
 
 #[test]
