@@ -8,8 +8,8 @@ mod asks;
 mod words;
 
 use windlass_engine::{
-    ClientCommand, ClientId, ClientInfo, Clock, Command, Context, Engine, Event, JobId, JobState, Limits, Query, Reply,
-    Tag, Timestamp, Warning,
+    ClientCommand, ClientId, ClientInfo, Clock, Command, Context, Engine, Event, JobId, JobState, Lease, Limits,
+    Numbered, Query, Reply, Slab, Slot, Tag, Timestamp, Warning,
 };
 
 pub(crate) use asks::*;
@@ -66,12 +66,17 @@ impl Broker {
         let mut engine = Engine::new(limits, 1);
         engine.recall_meta(self.engine.meta().clone(), true);
         self.engine.queues().for_each(|queue| engine.recall_queue(queue.image().clone()));
+        let (mut jobs, mut numbers) = (Slab::default(), Numbered::new(Slot::NONE));
         for job in self.engine.jobs() {
             let mut job = job.clone();
-            // The journal has none.
+            // The journal has neither.
             job.extra.iter_mut().for_each(|extra| extra.listeners.clear());
-            assert!(engine.recall_job(job));
+            if job.lease().is_some_and(Lease::connection_bound) {
+                job.state = JobState::Ready;
+            }
+            numbers.set(job.id, jobs.insert(job));
         }
+        assert_eq!(engine.recall_jobs((jobs, numbers), |_| Ok(())), Ok(()));
         engine.wake_up();
         engine.check();
         self.engine = engine;
