@@ -35,22 +35,20 @@ impl Cold {
         Self { overflow, base: None, file: None, bytes: 0, saved: 0, has_failed: false, changed }
     }
 
-    const fn exceeds(&self, bytes: u64) -> bool {
-        bytes > self.overflow.memory
-    }
-
     /// A job has changed. If memory is full, a page is packed that has not changed for long.
     pub(crate) fn changed(&mut self, slot: Slot, jobs: &mut Slab) {
         if self.changed.iter().rev().any(|known| Slab::share_page(*known, slot)) {
             return;
         }
         self.changed.push_back(slot);
-        if self.changed.len() > PAGES_OPEN
-            && let Some(old) = self.changed.pop_front()
-            && self.exceeds(self.bytes)
-        {
-            jobs.pack(old);
-        }
+        self.pack_but(PAGES_OPEN, jobs);
+    }
+
+    /// Packs pages, if memory is full: all but this number of those that changed last.
+    pub(crate) fn pack_but(&mut self, open: usize, jobs: &mut Slab) {
+        let is_full = self.bytes > self.overflow.memory;
+        let done = self.changed.len().saturating_sub(open);
+        self.changed.drain(..done).filter(|_| is_full).for_each(|page| jobs.pack(page));
         self.saved = jobs.saved_bytes();
     }
 
@@ -64,7 +62,7 @@ impl Cold {
             }
         }
         let Some((job, at)) = new else { return };
-        if self.exceeds((self.bytes + bytes_of(job)).saturating_sub(self.saved))
+        if (self.bytes + bytes_of(job)).saturating_sub(self.saved) > self.overflow.memory
             && job.durable
             && job.payload.can_leave()
             && let Err(error) = self.store(job, at)
