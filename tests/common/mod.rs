@@ -27,7 +27,7 @@ use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
 use windlass_gearman::wire::{
-    AssignForm, Frames, Kind, Limits, Message, Packet, Priority, Request, Response, Submission,
+    AssignForm, Frames, Kind, Limits, Message, Packet, Priority, Report, Request, Response, Submission,
 };
 use windlass_testkit::daemon::{Daemon, Plan};
 
@@ -176,7 +176,7 @@ impl Peer {
     }
 
     pub fn complete(&mut self, handle: &Bytes) -> io::Result<()> {
-        self.send(&Request::WorkComplete { handle: handle.clone(), data: Bytes::new() })
+        self.send(&Request::Work { handle: handle.clone(), report: Report::Complete(Bytes::new()) })
     }
 
     /// Sends an admin command whose answer ends in a dot, and returns all lines.

@@ -1,7 +1,7 @@
 //! The real daemon is restarted while workers have jobs over their connections, which they finish afterwards.
 
 use bytes::Bytes;
-use windlass_gearman::wire::{Request, Response};
+use windlass_gearman::wire::{Report, Request, Response};
 use windlass_testkit::daemon::Daemon;
 
 use crate::common::eventmq;
@@ -68,7 +68,9 @@ fn workers_report_after_a_restart_on_jobs_that_no_other_worker_gets() {
     let packet = gearman.packet().unwrap();
     let status = Response::parse(&packet);
     assert!(matches!(status, Ok(Response::StatusRes { status, .. }) if status.known && status.running), "{status:?}");
-    gearman.send(&Request::WorkData { handle: assigned.handle.clone(), data: Bytes::from_static(b"half") }).unwrap();
+    gearman
+        .send(&Request::Work { handle: assigned.handle.clone(), report: Report::Data(Bytes::from_static(b"half")) })
+        .unwrap();
     gearman.complete(&assigned.handle).unwrap();
     // The stock JobManager connects again by itself, and sends the results that it has.
     let mut worker = eventmq::Peer::connect(daemon.address("eventmq"), "manager");

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use socket2::{Domain, Socket, Type};
-use windlass_gearman::wire::{AssignForm, Kind, Request, Response};
+use windlass_gearman::wire::{AssignForm, Kind, Report, Request, Response};
 use windlass_testkit::cgroup::MemoryGroup;
 use windlass_testkit::daemon::Daemon;
 
@@ -298,7 +298,7 @@ fn deaf_clients(daemon: &Daemon) -> Vec<Peer> {
     let handle = worker.grab().unwrap().unwrap().handle;
     let data = Bytes::from(vec![b'd'; MIB / 2]);
     for _ in 0..40 {
-        worker.send(&Request::WorkData { handle: handle.clone(), data: data.clone() }).unwrap();
+        worker.send(&Request::Work { handle: handle.clone(), report: Report::Data(data.clone()) }).unwrap();
     }
     // The echo's answer proves that all data has been forwarded.
     worker.send(&Request::Echo { data: Bytes::from_static(b"all said") }).unwrap();

@@ -6,7 +6,7 @@ use std::process::{Child, Command, Output, Stdio};
 
 use bytes::Bytes;
 use tempfile::{TempDir, tempdir};
-use windlass_gearman::wire::Request;
+use windlass_gearman::wire::{Report, Request};
 use windlass_testkit::daemon::Daemon;
 
 use crate::common::eventmq::Peer as Emq;
@@ -255,10 +255,10 @@ fn clients_that_wait_at_the_old_gearman_get_results() {
     let cat = work(|handle| {
         let (numerator, denominator) = ("1".into(), "2".into());
         vec![
-            Request::WorkStatus { handle: handle.clone(), numerator, denominator },
-            Request::WorkData { handle: handle.clone(), data: "half".into() },
-            Request::WorkWarning { handle: handle.clone(), data: "grey".into() },
-            Request::WorkComplete { handle, data: "small cat".into() },
+            Request::Work { handle: handle.clone(), report: Report::Status { numerator, denominator } },
+            Request::Work { handle: handle.clone(), report: Report::Data("half".into()) },
+            Request::Work { handle: handle.clone(), report: Report::Warning("grey".into()) },
+            Request::Work { handle, report: Report::Complete("small cat".into()) },
         ]
     });
     assert_eq!(cat, "cat");
@@ -268,10 +268,10 @@ fn clients_that_wait_at_the_old_gearman_get_results() {
         assert_eq!(told(&mut client), (kind.to_owned(), last.to_owned()));
     }
     wait(&mut client, "dog");
-    work(|handle| vec![Request::WorkFail { handle }]);
+    work(|handle| vec![Request::Work { handle, report: Report::Fail }]);
     assert_eq!(told(&mut client).0, "WORK_FAIL");
     wait(&mut client, "eel");
-    work(|handle| vec![Request::WorkException { handle, data: "too long".into() }]);
+    work(|handle| vec![Request::Work { handle, report: Report::Exception("too long".into()) }]);
     assert_eq!(told(&mut client), ("WORK_EXCEPTION".to_owned(), "too long".to_owned()));
     all_moved(&bridge.stop(), 3);
 }
@@ -298,7 +298,7 @@ fn a_job_whose_result_is_awaited_comes_again_after_a_killed_bridge() {
     let bridge = Running::start(stage.bridge("gearman", &["--results"]));
     let again = taken();
     assert_ne!(lost, again);
-    worker.send(&Request::WorkComplete { handle: again, data: "small".into() }).unwrap();
+    worker.send(&Request::Work { handle: again, report: Report::Complete("small".into()) }).unwrap();
     assert_eq!(told(&mut client), ("WORK_COMPLETE".to_owned(), "small".to_owned()));
     all_moved(&bridge.stop(), 1);
 }

@@ -3,7 +3,7 @@
 use std::fs;
 
 use serde_json::Value;
-use windlass_gearman::wire::Request;
+use windlass_gearman::wire::{Report, Request};
 use windlass_testkit::daemon::Daemon;
 
 use crate::common::eventmq::Peer as Emq;
@@ -26,7 +26,7 @@ fn three_die(daemon: &Daemon) {
     gearman.can_do("mail").unwrap();
     gearman.submit("mail", "", "x").unwrap();
     let handle = gearman.grab().unwrap().unwrap().handle;
-    gearman.send(&Request::WorkFail { handle }).unwrap();
+    gearman.send(&Request::Work { handle, report: Report::Fail }).unwrap();
     wait_for_dead(daemon, 1);
     let mut client = Emq::connect(daemon.address("eventmq"), "client");
     let mut worker = Emq::worker(daemon.address("eventmq"), "worker", "[[10, \"mail\"]]");

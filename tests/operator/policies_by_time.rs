@@ -1,6 +1,6 @@
 //! `ttl`, `dead` and `dedup` of queues that match a pattern: clients of each protocol, none of which sets any of it.
 
-use windlass_gearman::wire::{Request, Response};
+use windlass_gearman::wire::{Report, Request, Response};
 use windlass_testkit::daemon::Daemon;
 
 use crate::common::eventmq::Peer as Emq;
@@ -66,7 +66,7 @@ fn a_job_that_waited_for_too_long_expires_and_a_queue_keeps_its_newest_dead() {
         let handle = gearman.grab().unwrap().unwrap().handle;
         let number = String::from_utf8_lossy(&handle).rsplit(':').next().and_then(|number| number.parse::<u64>().ok());
         numbers.push(number.unwrap());
-        gearman.send(&Request::WorkFail { handle }).unwrap();
+        gearman.send(&Request::Work { handle, report: Report::Fail }).unwrap();
     }
     wait_until("the newest two are left", || {
         let dead = Http(daemon.address("http")).get("/api/v1/jobs?queue=sms-gearman&state=dead").json();
@@ -140,10 +140,13 @@ fn clients_that_wait_for_submits_that_became_one_job_get_its_result() {
     wait_until("the job is ready", || jobs(&daemon, "page-gearman", "ready") == 1);
     let job = worker.grab().unwrap().unwrap();
     assert_eq!((&job.handle, &job.workload[..]), (&handles[0], &b"2"[..]));
-    worker.send(&Request::WorkComplete { handle: job.handle, data: "made".into() }).unwrap();
+    worker.send(&Request::Work { handle: job.handle, report: Report::Complete("made".into()) }).unwrap();
     for client in &mut clients {
         let end = client.packet().unwrap();
-        assert_eq!(Response::parse(&end), Ok(Response::WorkComplete { handle: &handles[0], data: b"made" }));
+        assert_eq!(
+            Response::parse(&end),
+            Ok(Response::Work { handle: &handles[0], report: Report::Complete(b"made") })
+        );
     }
 
     let mut worker = Emq::worker(daemon.address("eventmq"), "worker", "[[10, \"sync-emq\"]]");
@@ -184,7 +187,7 @@ fn dead_letters_move_to_another_queue_and_are_tried_there_by_its_rules() {
     wait_until("both are ready", || jobs(&daemon, "sms-other", "ready") == 2);
     for _ in 0..2 {
         let handle = gearman.grab().unwrap().unwrap().handle;
-        gearman.send(&Request::WorkFail { handle }).unwrap();
+        gearman.send(&Request::Work { handle, report: Report::Fail }).unwrap();
     }
     // The rule of the queue keeps dead letters; without it, Gearman's jobs are gone when they fail.
     wait_until("both are dead again", || jobs(&daemon, "sms-other", "dead") == 2);

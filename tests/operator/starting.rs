@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
-use windlass_gearman::wire::Request;
+use windlass_gearman::wire::{Report, Request};
 
 use crate::common;
 use crate::common::{Peer, daemon};
@@ -130,7 +130,7 @@ fn a_live_check_has_the_exit_codes_of_nagios() {
     daemon.signal("USR2");
     common::wait_for_log(&daemon, "draining");
     says(&live(&[]), 1, "WINDLASS WARNING - draining, ");
-    peer.send(&Request::WorkFail { handle: job.handle }).unwrap();
+    peer.send(&Request::Work { handle: job.handle, report: Report::Fail }).unwrap();
     says(&windlass(dir.path(), &["check", "--live", "--set", "no=1"]), 3, "WINDLASS UNKNOWN - ");
 }
 

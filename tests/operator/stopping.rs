@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use serde_json::json;
-use windlass_gearman::wire::{Kind, Message, Request, Response};
+use windlass_gearman::wire::{Kind, Message, Report, Request, Response};
 use windlass_testkit::daemon::{Daemon, EVENTMQ_OFF};
 
 use crate::common::faktory::Fwp;
@@ -266,9 +266,12 @@ fn a_graceful_stop_waits_for_running_jobs_and_waiting_clients() {
     assert_eq!(awaited.workload, "foreground");
     client.submit("f", "", "left").unwrap();
     assert!(worker.line("version").unwrap().starts_with("OK "));
-    worker.send(&Request::WorkComplete { handle: awaited.handle, data: "done".into() }).unwrap();
+    worker.send(&Request::Work { handle: awaited.handle, report: Report::Complete("done".into()) }).unwrap();
     let packet = client.packet().unwrap();
-    assert!(matches!(Response::parse(&packet), Ok(Response::WorkComplete { data: b"done", .. })), "{packet:?}");
+    assert!(
+        matches!(Response::parse(&packet), Ok(Response::Work { report: Report::Complete(b"done"), .. })),
+        "{packet:?}"
+    );
     assert_stopped(&mut daemon);
     daemon.restart();
     let mut peer = Peer::connect(daemon.address("gearman")).unwrap();

@@ -5,7 +5,7 @@ use crate::common::faktory::Fwp;
 use crate::common::http::Http;
 use crate::common::spiderq::{ADDED, Bare, add};
 use crate::common::{Peer, daemon, wait_for_log, wait_until};
-use windlass_gearman::wire::Request;
+use windlass_gearman::wire::{Report, Request};
 
 const TRACKED: &str = r#"PUSH {"jid":"fleets000001","queue":"mail","jobtype":"Send","args":[],"custom":{"track":1}}"#;
 
@@ -161,7 +161,12 @@ fn the_numbers_of_a_gearman_worker_are_progress_without_a_description() {
     let mut worker = Peer::connect(daemon.address("gearman")).unwrap();
     worker.can_do("mail").unwrap();
     let handle = worker.grab().unwrap().unwrap().handle;
-    worker.send(&Request::WorkStatus { handle, numerator: b"3"[..].into(), denominator: b"12"[..].into() }).unwrap();
+    worker
+        .send(&Request::Work {
+            handle,
+            report: Report::Status { numerator: b"3"[..].into(), denominator: b"12"[..].into() },
+        })
+        .unwrap();
     let mut tracked = || fwp.ask("TRACK GET fleets000001");
     wait_until("the report is there", || tracked().contains("\"percent\":25"));
     assert!(!tracked().contains("desc"));

@@ -16,7 +16,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
 use rustls::version::{TLS12, TLS13};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, ServerConfig, StreamOwned, SupportedProtocolVersion};
-use windlass_gearman::wire::{Request, Response};
+use windlass_gearman::wire::{Report, Request, Response};
 use windlass_testkit::daemon::{Daemon, Plan};
 
 use crate::common::authority::{Authority, Identity};
@@ -318,8 +318,8 @@ fn answers_to_a_peer_that_reads_late_arrive_whole_and_in_order() {
     client.read_exact(&mut said).unwrap();
     for n in 0..100 {
         let data = Bytes::from(vec![n; 100]);
-        Response::WorkData { handle: &job.handle, data: &data }.encode(&mut expected);
-        worker.send(&Request::WorkData { handle: job.handle.clone(), data }).unwrap();
+        Response::Work { handle: &job.handle, report: Report::Data(&data) }.encode(&mut expected);
+        worker.send(&Request::Work { handle: job.handle.clone(), report: Report::Data(data) }).unwrap();
     }
     assert!(worker.grab().unwrap().is_none(), "the daemon has read all of it");
     said.resize(expected.len(), 0);

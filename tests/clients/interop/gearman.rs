@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::process::Command;
 
-use windlass_gearman::wire::Request;
+use windlass_gearman::wire::{Report, Request};
 
 use super::peers::{GEAR, Held};
 use super::stage::Stage;
@@ -149,13 +149,13 @@ fn two_clients_get_one_result() {
     let heard = std::thread::spawn(move || (other.complains(), other));
     wait_until("a warning received by the second", || {
         let data = "is anybody there?\n".into();
-        worker.send(&Request::WorkWarning { handle: job.handle.clone(), data }).unwrap();
+        worker.send(&Request::Work { handle: job.handle.clone(), report: Report::Warning(data) }).unwrap();
         std::thread::sleep(std::time::Duration::from_millis(5));
         heard.is_finished()
     });
     let (complaint, other) = heard.join().unwrap();
     assert_eq!([complaint, one.complains()], ["is anybody there?\n"; 2]);
-    worker.send(&Request::WorkComplete { handle: job.handle, data: "the news".into() }).unwrap();
+    worker.send(&Request::Work { handle: job.handle, report: Report::Complete("the news".into()) }).unwrap();
     for client in [one, other] {
         assert_eq!(String::from_utf8_lossy(&client.output().stdout), "the news");
     }

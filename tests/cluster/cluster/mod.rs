@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use daemons::{Daemons, role};
-use windlass_gearman::wire::{AssignForm, Kind, Request, Response};
+use windlass_gearman::wire::{AssignForm, Kind, Report, Request, Response};
 use windlass_testkit::daemon::{Daemon, free_port};
 
 use crate::common;
@@ -95,9 +95,12 @@ fn a_foreground_job_s_result_finds_its_client() {
     );
     let job = worker.grab().unwrap().unwrap();
     assert!(matches!(Response::parse(&created), Ok(Response::JobCreated { handle }) if job.handle == handle));
-    worker.send(&Request::WorkComplete { handle: job.handle, data: "cba".into() }).unwrap();
+    worker.send(&Request::Work { handle: job.handle, report: Report::Complete("cba".into()) }).unwrap();
     let result = client.packet().unwrap();
-    assert!(matches!(Response::parse(&result), Ok(Response::WorkComplete { data: b"cba", .. })), "{result:?}");
+    assert!(
+        matches!(Response::parse(&result), Ok(Response::Work { report: Report::Complete(b"cba"), .. })),
+        "{result:?}"
+    );
 }
 
 // ---- the leader changes ---------------------------------------------------------------------------------------------
@@ -214,15 +217,16 @@ fn a_foreground_job_outlives_the_leader() {
     // An end on its way to a leader that is gone is lost: the job would run again.
     [1, 2].iter().for_each(|number| wait_for_log(&daemons[*number], "the link to the leader has ended"));
     for (worker, handle) in workers.iter_mut().zip(&handles) {
-        worker.send(&Request::WorkComplete { handle: handle.clone(), data: "cba".into() }).unwrap();
+        worker.send(&Request::Work { handle: handle.clone(), report: Report::Complete("cba".into()) }).unwrap();
     }
-    let is_result = |packet| matches!(Response::parse(&packet), Ok(Response::WorkComplete { data: b"cba", .. }));
+    let is_result =
+        |packet| matches!(Response::parse(&packet), Ok(Response::Work { report: Report::Complete(b"cba"), .. }));
     for client in &mut clients {
         assert!(is_result(client.packet().unwrap()));
     }
     let job = workers[0].grab().unwrap().unwrap();
     assert_eq!(job.workload, "waits");
-    workers[0].send(&Request::WorkComplete { handle: job.handle, data: "cba".into() }).unwrap();
+    workers[0].send(&Request::Work { handle: job.handle, report: Report::Complete("cba".into()) }).unwrap();
     assert!(is_result(waiting.packet().unwrap()));
 }
 

@@ -4,7 +4,7 @@
 use std::thread;
 use std::time::Duration;
 
-use windlass_gearman::wire::{Kind, Request, Response};
+use windlass_gearman::wire::{Kind, Report, Request, Response};
 use windlass_testkit::daemon::{Daemon, free_port};
 
 use super::cut::Relay;
@@ -52,9 +52,12 @@ impl Guests {
         wait_until("a job is pushed", || other.submit(&format!("idle{name}"), "", "wake up").is_ok());
         assert_eq!(kind(&self.sleeper.packet().unwrap()), Kind::NOOP, "{name}");
         assert_eq!(self.sleeper.grab().unwrap().unwrap().workload, "wake up");
-        self.worker.send(&Request::WorkComplete { handle: self.handle, data: "cba".into() }).unwrap();
+        self.worker.send(&Request::Work { handle: self.handle, report: Report::Complete("cba".into()) }).unwrap();
         let result = self.client.packet().unwrap();
-        assert!(matches!(Response::parse(&result), Ok(Response::WorkComplete { data: b"cba", .. })), "{name}");
+        assert!(
+            matches!(Response::parse(&result), Ok(Response::Work { report: Report::Complete(b"cba"), .. })),
+            "{name}"
+        );
     }
 }
 

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use windlass_gearman::wire::{Request, Response};
+use windlass_gearman::wire::{Report, Request, Response};
 
 use super::daemons::Daemons;
 use crate::common::http::Http;
@@ -310,7 +310,7 @@ impl Work {
             let packet = peer.packet()?;
             match Response::parse(&packet) {
                 Ok(Response::JobCreated { .. }) => {}
-                Ok(Response::WorkComplete { data, .. }) => {
+                Ok(Response::Work { report: Report::Complete(data), .. }) => {
                     if data != body.as_bytes() || !self.answered.lock().unwrap().insert(id) {
                         self.fault(format!("gearman: a wrong or second result of {body}"));
                     }
@@ -383,7 +383,7 @@ impl Work {
             let Some(job) = self.answer(peer.grab())? else { return Ok(false) };
             let background: Option<u64> = std::str::from_utf8(&job.workload).unwrap().parse().ok();
             background.inspect(|id| self.taken(GEARMAN, *id));
-            peer.send(&Request::WorkComplete { handle: job.handle, data: job.workload })?;
+            peer.send(&Request::Work { handle: job.handle, report: Report::Complete(job.workload) })?;
             background.inspect(|id| self.accounts[GEARMAN].sent_end(*id));
             Ok(true)
         }))

@@ -120,14 +120,7 @@ impl GearmanSpeaker {
             Request::ResetAbilities => Self::reset_abilities(talk),
             Request::PreSleep => self.pre_sleep(talk),
             Request::Grab(form) => self.grab(form, talk),
-            Request::WorkData { handle, data } => self.work_data(&handle, &data, talk),
-            Request::WorkWarning { handle, data } => self.work_warning(&handle, &data, talk),
-            Request::WorkStatus { handle, numerator, denominator } => {
-                self.work_status(&handle, &numerator, &denominator, talk);
-            }
-            Request::WorkComplete { handle, data } => self.work_complete(&handle, &data, talk),
-            Request::WorkFail { handle } => self.work_fail(&handle, talk),
-            Request::WorkException { handle, data } => self.work_exception(&handle, &data, talk),
+            Request::Work { handle, report } => self.work(&handle, report, talk),
             Request::SetClientId { id } => self.set_client_id(id, talk),
             // No server implements it. Accepting it costs nothing.
             Request::AllYours => {}

@@ -14,7 +14,7 @@ use windlass_session::{Item, LARGE_BYTES, Outbox, Question, Reason, Session};
 use super::ask::Ask;
 use super::{GearmanSession, GearmanSpeaker, HELD_BYTES_MAX, Settings};
 use crate::config::OnTimeout;
-use crate::wire::{AssignForm, ErrorReply, HandlePrefix, Priority as Urgency, Request, Response, Submission};
+use crate::wire::{AssignForm, ErrorReply, HandlePrefix, Priority as Urgency, Report, Request, Response, Submission};
 
 const NOW: Timestamp = Timestamp(1);
 
@@ -139,8 +139,8 @@ fn packets_wait_for_the_end_of_a_list() {
     bench.event(Event::Notice(Notice::Ended { job: JobId(3), end: End::Cancelled }));
     assert_eq!(bench.said(), "");
     bench.event(page(tag, &["h"], None));
-    let data = response(&Response::WorkData { handle: b"H:here:3", data: b"d" });
-    let fail = response(&Response::WorkFail { handle: b"H:here:3" });
+    let data = response(&Response::Work { handle: b"H:here:3", report: Report::Data(b"d") });
+    let fail = response(&Response::Work { handle: b"H:here:3", report: Report::Fail });
     assert_eq!(bench.said(), format!(r"h\t0\t0\t0\n.\n{data}{fail}"));
     // The next command has waited for the end of the list.
     bench.say(b"");
@@ -206,7 +206,7 @@ fn each_command_has_its_own_error_for_a_refusal() {
     let submit = Request::Submit { job: submission("f"), priority: Urgency::Normal, background: true };
     let function = Bytes::from_static(b"f");
     let handle = Bytes::from_static(b"H:here:1");
-    let complete = Request::WorkComplete { handle: handle.clone(), data: Bytes::new() };
+    let complete = Request::Work { handle: handle.clone(), report: Report::Complete(Bytes::new()) };
     let table = [
         (&submit, full, ErrorReply::QUEUE_FULL),
         (&submit, Capacity::Jobs.exceeded(1_u32, 1_u32), ErrorReply::QUEUE_FULL),
@@ -221,12 +221,12 @@ fn each_command_has_its_own_error_for_a_refusal() {
         (&complete, Refusal::NotHeld, ErrorReply::JOB_NOT_FOUND_FOR_RESULT),
         (&complete, Refusal::NotFound(Thing::Job), ErrorReply::JOB_NOT_FOUND_FOR_RESULT),
         (
-            &Request::WorkWarning { handle: handle.clone(), data: Bytes::new() },
+            &Request::Work { handle: handle.clone(), report: Report::Warning(Bytes::new()) },
             Refusal::NotHeld,
             ErrorReply::JOB_NOT_FOUND_FOR_DATA,
         ),
         (
-            &Request::WorkException { handle, data: Bytes::new() },
+            &Request::Work { handle, report: Report::Exception(Bytes::new()) },
             Refusal::NotHeld,
             ErrorReply::JOB_NOT_FOUND_FOR_EXCEPTION,
         ),
@@ -381,12 +381,12 @@ fn results_never_ask_to_be_acknowledged() {
     let mut bench = Bench::new();
     let (handle, data) = (Bytes::from_static(b"H:here:1"), Bytes::new());
     let requests = [
-        Request::WorkComplete { handle: handle.clone(), data: data.clone() },
-        Request::WorkFail { handle: handle.clone() },
-        Request::WorkData { handle: handle.clone(), data: data.clone() },
-        Request::WorkWarning { handle: handle.clone(), data: data.clone() },
-        Request::WorkException { handle: handle.clone(), data: data.clone() },
-        Request::WorkStatus { handle, numerator: data.clone(), denominator: data.clone() },
+        Request::Work { handle: handle.clone(), report: Report::Complete(data.clone()) },
+        Request::Work { handle: handle.clone(), report: Report::Fail },
+        Request::Work { handle: handle.clone(), report: Report::Data(data.clone()) },
+        Request::Work { handle: handle.clone(), report: Report::Warning(data.clone()) },
+        Request::Work { handle: handle.clone(), report: Report::Exception(data.clone()) },
+        Request::Work { handle, report: Report::Status { numerator: data.clone(), denominator: data.clone() } },
         Request::CanDo { function: data.clone() },
         Request::CanDoTimeout { function: data.clone(), timeout_ms: 1 },
         Request::CantDo { function: data.clone() },
@@ -409,7 +409,7 @@ fn a_large_result_is_sent_without_a_copy() {
         let end = End::Succeeded { result: result.clone(), by: None };
         bench.event(Event::Notice(Notice::Ended { job: JobId(1), end }));
         let mut expected = BytesMut::new();
-        Response::WorkComplete { handle: b"H:here:1", data: &result }.encode(&mut expected);
+        Response::Work { handle: b"H:here:1", report: Report::Complete(&result) }.encode(&mut expected);
         let pieces: Vec<_> = bench.out.drain().collect();
         let pieces: Vec<&Bytes> = pieces
             .iter()

@@ -12,7 +12,7 @@ use windlass_session::LARGE_BYTES;
 use super::ask::{DATA, EXCEPTION, RESULT};
 use super::{GearmanSpeaker, Talk, refusal};
 use crate::bridge;
-use crate::wire::{Response, status_number};
+use crate::wire::{Report, Response, status_number};
 
 /// The [`Failure::kind`] of a WORK_FAIL.
 const FAIL_KIND: &[u8] = b"GearmanFail";
@@ -24,65 +24,45 @@ const STATUS_NUMBER_BYTES_MAX: usize = 20;
 
 /// Packets from the worker.
 impl GearmanSpeaker {
-    pub(super) fn work_status(&self, handle: &[u8], numerator: &[u8], denominator: &[u8], talk: &mut Talk<'_>) {
-        let verbatim = numerator.len().max(denominator.len()) <= STATUS_NUMBER_BYTES_MAX;
-        let raw = if verbatim { [numerator, b"\0", denominator].concat().into() } else { Bytes::new() };
-        let (numerator, denominator) = (status_number(numerator), status_number(denominator));
-        self.report_progress(handle, RESULT, Note::Progress { numerator, denominator, raw }, talk);
-    }
-
-    pub(super) fn work_data(&self, handle: &[u8], data: &Bytes, talk: &mut Talk<'_>) {
-        self.report_progress(handle, DATA, Note::Data(talk.keep(data)), talk);
-    }
-
-    pub(super) fn work_warning(&self, handle: &[u8], data: &Bytes, talk: &mut Talk<'_>) {
-        self.report_progress(handle, DATA, Note::Warning(talk.keep(data)), talk);
-    }
-
-    pub(super) fn work_complete(&self, handle: &[u8], data: &Bytes, talk: &mut Talk<'_>) {
-        let result = talk.keep(data);
-        self.report(handle, RESULT, talk, |job| {
-            Command::Lease(LeaseCommand::Finish { job, proof: Proof::Connection, result })
-        });
-    }
-
-    /// Perl workers also send it after their WORK_EXCEPTION, when the job has already failed. That WORK_FAIL is
-    /// ignored.
-    pub(super) fn work_fail(&mut self, handle: &[u8], talk: &mut Talk<'_>) {
-        let job = self.job(handle);
-        if job.is_some() && self.excepted == job {
+    /// Only the connection that holds a job may report on it. No connection holds a job with a handle of another
+    /// server.
+    pub(super) fn work(&mut self, handle: &[u8], report: Report<Bytes>, talk: &mut Talk<'_>) {
+        let held = self.job(handle);
+        let code = match report {
+            Report::Status { .. } | Report::Complete(_) | Report::Fail => RESULT,
+            Report::Data(_) | Report::Warning(_) => DATA,
+            Report::Exception(_) => EXCEPTION,
+        };
+        if code == EXCEPTION {
+            self.excepted = held;
+        } else if report == Report::Fail && held.is_some() && self.excepted == held {
+            // Perl workers also send it after their WORK_EXCEPTION, when the job has already failed.
             self.excepted = None;
             return;
         }
-        self.fail(handle, RESULT, FAIL_KIND, Bytes::new(), talk);
+        let Some(job) = held else { return refusal::not_held(code).encode(talk.bytes()) };
+        let (job, proof) = (JobRef::Id(job), Proof::Connection);
+        let progress = |note| LeaseCommand::Progress { job: job.clone(), proof, note };
+        let fail = |kind, message| {
+            let failure = Box::new(Failure { kind: Bytes::from_static(kind), message, ..Failure::default() });
+            LeaseCommand::Fail { job: job.clone(), proof, failure }
+        };
+        let command = match report {
+            Report::Status { numerator, denominator } => progress(amount(&numerator, &denominator)),
+            Report::Data(data) => progress(Note::Data(talk.keep(&data))),
+            Report::Warning(data) => progress(Note::Warning(talk.keep(&data))),
+            Report::Complete(data) => LeaseCommand::Finish { job, proof, result: talk.keep(&data) },
+            Report::Exception(data) => fail(EXCEPTION_KIND, talk.keep(&data)),
+            Report::Fail => fail(FAIL_KIND, Bytes::new()),
+        };
+        talk.send_as(code, Command::Lease(command));
     }
+}
 
-    pub(super) fn work_exception(&mut self, handle: &[u8], data: &Bytes, talk: &mut Talk<'_>) {
-        self.excepted = self.job(handle);
-        self.fail(handle, EXCEPTION, EXCEPTION_KIND, talk.keep(data), talk);
-    }
-
-    fn fail(&self, handle: &[u8], code: u64, kind: &'static [u8], message: Bytes, talk: &mut Talk<'_>) {
-        let failure = Box::new(Failure { kind: Bytes::from_static(kind), message, ..Failure::default() });
-        self.report(handle, code, talk, |job| {
-            Command::Lease(LeaseCommand::Fail { job, proof: Proof::Connection, failure })
-        });
-    }
-
-    fn report_progress(&self, handle: &[u8], code: u64, note: Note, talk: &mut Talk<'_>) {
-        self.report(handle, code, talk, |job| {
-            Command::Lease(LeaseCommand::Progress { job, proof: Proof::Connection, note })
-        });
-    }
-
-    /// Only the connection that holds a job may report on it. No connection holds a job with a handle of another
-    /// server.
-    fn report(&self, handle: &[u8], code: u64, talk: &mut Talk<'_>, command: impl FnOnce(JobRef) -> Command) {
-        match self.job(handle) {
-            Some(job) => talk.send_as(code, command(JobRef::Id(job))),
-            None => refusal::not_held(code).encode(talk.bytes()),
-        }
-    }
+fn amount(numerator: &[u8], denominator: &[u8]) -> Note {
+    let verbatim = numerator.len().max(denominator.len()) <= STATUS_NUMBER_BYTES_MAX;
+    let raw = if verbatim { [numerator, b"\0", denominator].concat().into() } else { Bytes::new() };
+    Note::Progress { numerator: status_number(numerator), denominator: status_number(denominator), raw }
 }
 
 /// Packets to a waiting client.
@@ -92,8 +72,8 @@ impl GearmanSpeaker {
         let out = self.unasked(talk);
         match note {
             Note::Progress { numerator, denominator, raw } => status(handle, (*numerator, *denominator), raw, out),
-            Note::Data(data) => Response::WorkData { handle, data }.encode(out),
-            Note::Warning(data) => Response::WorkWarning { handle, data }.encode(out),
+            Note::Data(data) => Response::Work { handle, report: Report::Data(data) }.encode(out),
+            Note::Warning(data) => Response::Work { handle, report: Report::Warning(data) }.encode(out),
         }
     }
 
@@ -101,19 +81,18 @@ impl GearmanSpeaker {
         let handle: &[u8] = &self.handle(job);
         let exceptions = self.exceptions;
         let result_text;
-        let response = match end {
+        let report = match end {
             End::Succeeded { result, by } => {
                 let by = by.unwrap_or(Protocol::GEARMAN);
                 result_text = bridge::result(&self.settings.bridge, by, result);
-                Response::WorkComplete { handle, data: &result_text }
+                Report::Complete(&result_text[..])
             }
-            End::Failed(failure) if exceptions && failure.kind != FAIL_KIND => {
-                Response::WorkException { handle, data: &failure.message }
-            }
-            End::Failed(_) | End::Lost | End::TimedOut | End::Expired | End::Cancelled => Response::WorkFail { handle },
+            End::Failed(failure) if exceptions && failure.kind != FAIL_KIND => Report::Exception(&failure.message[..]),
+            End::Failed(_) | End::Lost | End::TimedOut | End::Expired | End::Cancelled => Report::Fail,
         };
-        match (&response, end) {
-            (Response::WorkComplete { data, .. }, End::Succeeded { result, .. })
+        let response = Response::Work { handle, report };
+        match (report, end) {
+            (Report::Complete(data), End::Succeeded { result, .. })
                 if data.len() >= LARGE_BYTES && data.as_ptr() == result.as_ptr() && !self.amid_lines =>
             {
                 response.encode_but(data.len(), talk.bytes());
@@ -131,9 +110,9 @@ fn status(handle: &[u8], numbers: (u32, u32), raw: &[u8], out: &mut BytesMut) {
     if let (Some(numerator), Some(denominator)) = (parts.next(), parts.next())
         && (status_number(numerator), status_number(denominator)) == numbers
     {
-        return Response::WorkStatus { handle, numerator, denominator }.encode(out);
+        return Response::Work { handle, report: Report::Status { numerator, denominator } }.encode(out);
     }
     let (numerator, denominator) = (numbers.0.to_string(), numbers.1.to_string());
     let (numerator, denominator) = (numerator.as_bytes(), denominator.as_bytes());
-    Response::WorkStatus { handle, numerator, denominator }.encode(out);
+    Response::Work { handle, report: Report::Status { numerator, denominator } }.encode(out);
 }

@@ -1,7 +1,7 @@
 //! The codec: bytes to messages and back. Pure: no sockets, no clock, no engine.
 //!
 //! In reading order: [`packet`] is the header and the numbers of the packet types, [`frames`] cuts a stream into
-//! packets and text lines, [`request`] and [`response`] are the contents of packets, [`refusal`] is every constant
+//! packets and text lines, [`request`], [`response`] and [`report`] are the contents of packets, [`refusal`] is every constant
 //! ERROR packet, [`handle`] is the job handle, [`admin`] the text protocol.
 //!
 //! Invariants: a body is never copied while it is read. No byte of a stream is read again because later bytes came in
@@ -16,6 +16,7 @@ pub mod handle;
 mod number;
 pub mod packet;
 pub mod refusal;
+pub mod report;
 pub mod request;
 pub mod response;
 #[cfg(test)]
@@ -27,6 +28,7 @@ pub use handle::{Handle, HandlePrefix, HandlePrefixError};
 pub use number::status_number;
 pub use packet::{HEADER_BYTES, Kind, Magic, Packet};
 pub use refusal::ErrorReply;
+pub use report::Report;
 pub use request::{AssignForm, Priority, Request, Schedule, Submission, is_exceptions};
 pub use response::{Response, ResponseError, Status};
 

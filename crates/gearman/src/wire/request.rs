@@ -9,6 +9,7 @@ mod parse;
 use bytes::{Bytes, BytesMut};
 
 use super::packet::{Kind, Magic, write_packet};
+use super::report::Report;
 
 /// A request. Its fields are views of the packet's body: copy a small field of a large body before keeping it for long.
 ///
@@ -75,47 +76,13 @@ pub enum Request {
         /// The client does not wait for the result.
         background: bool,
     },
-    /// WORK_STATUS; see [`status_number`](super::status_number) for the values of its numbers.
-    WorkStatus {
-        /// As the worker sent it; a handle that is too long matches no job. The same in all WORK packets but WORK_FAIL.
+    /// A WORK packet.
+    Work {
+        /// As the worker sent it; a handle that is too long matches no job. That of WORK_FAIL is cut at the NUL that
+        /// some workers append and that breaks clients.
         handle: Bytes,
-        /// Forwarded to clients verbatim.
-        numerator: Bytes,
-        /// Forwarded to clients verbatim.
-        denominator: Bytes,
-    },
-    /// WORK_DATA.
-    WorkData {
-        /// The job's handle.
-        handle: Bytes,
-        /// Opaque.
-        data: Bytes,
-    },
-    /// WORK_WARNING.
-    WorkWarning {
-        /// The job's handle.
-        handle: Bytes,
-        /// Opaque.
-        data: Bytes,
-    },
-    /// WORK_COMPLETE.
-    WorkComplete {
-        /// The job's handle.
-        handle: Bytes,
-        /// Opaque.
-        data: Bytes,
-    },
-    /// WORK_EXCEPTION.
-    WorkException {
-        /// The job's handle.
-        handle: Bytes,
-        /// Opaque.
-        data: Bytes,
-    },
-    /// WORK_FAIL.
-    WorkFail {
-        /// The job's handle, cut at the NUL that some workers append and that breaks clients.
-        handle: Bytes,
+        /// About the job.
+        report: Report<Bytes>,
     },
     /// GET_STATUS.
     GetStatus {
@@ -218,14 +185,7 @@ impl Request {
             Self::Grab(AssignForm::Plain) => packet(Kind::GRAB_JOB, &[]),
             Self::Grab(AssignForm::Unique) => packet(Kind::GRAB_JOB_UNIQ, &[]),
             Self::Grab(AssignForm::All) => packet(Kind::GRAB_JOB_ALL, &[]),
-            Self::WorkStatus { handle, numerator, denominator } => {
-                packet(Kind::WORK_STATUS, &[handle, numerator, denominator]);
-            }
-            Self::WorkData { handle, data } => packet(Kind::WORK_DATA, &[handle, data]),
-            Self::WorkWarning { handle, data } => packet(Kind::WORK_WARNING, &[handle, data]),
-            Self::WorkComplete { handle, data } => packet(Kind::WORK_COMPLETE, &[handle, data]),
-            Self::WorkException { handle, data } => packet(Kind::WORK_EXCEPTION, &[handle, data]),
-            Self::WorkFail { handle } => packet(Kind::WORK_FAIL, &[handle]),
+            Self::Work { handle, report } => report.write(handle, packet),
             Self::GetStatus { handle } => packet(Kind::GET_STATUS, &[handle]),
             Self::GetStatusUnique { unique } => packet(Kind::GET_STATUS_UNIQUE, &[unique]),
             Self::Echo { data } => packet(Kind::ECHO_REQ, &[data]),

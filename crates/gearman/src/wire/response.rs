@@ -6,6 +6,7 @@ use bytes::BytesMut;
 
 use super::number::status_number;
 use super::packet::{Kind, Magic, Packet, write_packet_but};
+use super::report::Report;
 
 /// A response, borrowing its contents. An argument that a NUL ends must not contain one. Handles are written without a
 /// NUL: with a NUL in WORK_FAIL, stock clients do not recognize the handle.
@@ -53,47 +54,12 @@ pub enum Response<'a> {
         /// Opaque.
         workload: &'a [u8],
     },
-    /// WORK_STATUS.
-    WorkStatus {
-        /// The job's handle.
-        handle: &'a [u8],
-        /// As the worker sent it.
-        numerator: &'a [u8],
-        /// As the worker sent it.
-        denominator: &'a [u8],
-    },
-    /// WORK_DATA.
-    WorkData {
-        /// The job's handle.
-        handle: &'a [u8],
-        /// Opaque.
-        data: &'a [u8],
-    },
-    /// WORK_WARNING.
-    WorkWarning {
-        /// The job's handle.
-        handle: &'a [u8],
-        /// Opaque.
-        data: &'a [u8],
-    },
-    /// WORK_COMPLETE.
-    WorkComplete {
-        /// The job's handle.
-        handle: &'a [u8],
-        /// Opaque.
-        data: &'a [u8],
-    },
-    /// WORK_EXCEPTION.
-    WorkException {
-        /// The job's handle.
-        handle: &'a [u8],
-        /// Opaque.
-        data: &'a [u8],
-    },
-    /// WORK_FAIL.
-    WorkFail {
+    /// A WORK packet.
+    Work {
         /// The job's handle, without a NUL.
         handle: &'a [u8],
+        /// As the worker sent it.
+        report: Report<&'a [u8]>,
     },
     /// STATUS_RES.
     StatusRes {
@@ -184,14 +150,7 @@ impl<'a> Response<'a> {
             Self::JobAssignAll { handle, function, unique, reducer, workload } => {
                 packet(Kind::JOB_ASSIGN_ALL, &[handle, function, unique, reducer, workload]);
             }
-            Self::WorkStatus { handle, numerator, denominator } => {
-                packet(Kind::WORK_STATUS, &[handle, numerator, denominator]);
-            }
-            Self::WorkData { handle, data } => packet(Kind::WORK_DATA, &[handle, data]),
-            Self::WorkWarning { handle, data } => packet(Kind::WORK_WARNING, &[handle, data]),
-            Self::WorkComplete { handle, data } => packet(Kind::WORK_COMPLETE, &[handle, data]),
-            Self::WorkException { handle, data } => packet(Kind::WORK_EXCEPTION, &[handle, data]),
-            Self::WorkFail { handle } => packet(Kind::WORK_FAIL, &[handle]),
+            Self::Work { handle, report } => report.write(handle, packet),
             Self::StatusRes { handle, status } => {
                 let (mut numerator, mut denominator) = (itoa::Buffer::new(), itoa::Buffer::new());
                 let (known, running) = (flag(status.known), flag(status.running));
@@ -242,16 +201,15 @@ impl<'a> Response<'a> {
             Kind::JOB_ASSIGN_ALL => split(packet).map(|[handle, function, unique, reducer, workload]| {
                 Self::JobAssignAll { handle, function, unique, reducer, workload }
             }),
-            Kind::WORK_STATUS => split(packet).map(|[handle, numerator, denominator]| Self::WorkStatus {
+            Kind::WORK_STATUS => split(packet).map(|[handle, numerator, denominator]| Self::Work {
                 handle,
-                numerator,
-                denominator,
+                report: Report::Status { numerator, denominator },
             }),
-            Kind::WORK_DATA => split(packet).map(|[handle, data]| Self::WorkData { handle, data }),
-            Kind::WORK_WARNING => split(packet).map(|[handle, data]| Self::WorkWarning { handle, data }),
-            Kind::WORK_COMPLETE => split(packet).map(|[handle, data]| Self::WorkComplete { handle, data }),
-            Kind::WORK_EXCEPTION => split(packet).map(|[handle, data]| Self::WorkException { handle, data }),
-            Kind::WORK_FAIL => split(packet).map(|[handle]| Self::WorkFail { handle }),
+            Kind::WORK_DATA => Self::work(packet, Report::Data),
+            Kind::WORK_WARNING => Self::work(packet, Report::Warning),
+            Kind::WORK_COMPLETE => Self::work(packet, Report::Complete),
+            Kind::WORK_EXCEPTION => Self::work(packet, Report::Exception),
+            Kind::WORK_FAIL => split(packet).map(|[handle]| Self::Work { handle, report: Report::Fail }),
             Kind::STATUS_RES => split(packet).map(|[handle, known, running, numerator, denominator]| Self::StatusRes {
                 handle,
                 status: Status::read([known, running, numerator, denominator]),
@@ -267,6 +225,10 @@ impl<'a> Response<'a> {
             Kind::ERROR => split(packet).map(|[code, text]| Self::Error { code, text }),
             _ => Err(ResponseError::NotAResponse { kind }),
         }
+    }
+
+    fn work(packet: &'a Packet, report: fn(&'a [u8]) -> Report<&'a [u8]>) -> Result<Self, ResponseError> {
+        split(packet).map(|[handle, data]| Self::Work { handle, report: report(data) })
     }
 }
 

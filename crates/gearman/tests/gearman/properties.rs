@@ -12,7 +12,7 @@ use windlass_engine::{Limits, Timestamp};
 use windlass_gearman::config::{Gearman, OnTimeout};
 use windlass_gearman::session::{GearmanSpeaker, Settings};
 use windlass_gearman::wire::{
-    AdminRequest, AssignForm, HandlePrefix, Priority, QueueLimits, Request, Schedule, Submission,
+    AdminRequest, AssignForm, HandlePrefix, Priority, QueueLimits, Report, Request, Schedule, Submission,
 };
 use windlass_testkit::memory::MemoryHub;
 use windlass_testkit::play::{Move, World, single_bytes};
@@ -82,13 +82,13 @@ fn worker() -> impl Strategy<Value = Request> {
 fn work() -> impl Strategy<Value = Request> {
     let number = || prop_oneof![Just("1"), Just("x"), Just("18446744073709551616")].prop_map(Bytes::from);
     prop_oneof![
-        3 => (handle(), data()).prop_map(|(handle, data)| Request::WorkComplete { handle, data }),
-        1 => handle().prop_map(|handle| Request::WorkFail { handle }),
-        1 => (handle(), data()).prop_map(|(handle, data)| Request::WorkException { handle, data }),
-        1 => (handle(), data()).prop_map(|(handle, data)| Request::WorkData { handle, data }),
-        1 => (handle(), data()).prop_map(|(handle, data)| Request::WorkWarning { handle, data }),
+        3 => (handle(), data()).prop_map(|(handle, data)| Request::Work { handle, report: Report::Complete(data) }),
+        1 => handle().prop_map(|handle| Request::Work { handle, report: Report::Fail }),
+        1 => (handle(), data()).prop_map(|(handle, data)| Request::Work { handle, report: Report::Exception(data) }),
+        1 => (handle(), data()).prop_map(|(handle, data)| Request::Work { handle, report: Report::Data(data) }),
+        1 => (handle(), data()).prop_map(|(handle, data)| Request::Work { handle, report: Report::Warning(data) }),
         1 => (handle(), number(), number()).prop_map(|(handle, numerator, denominator)| {
-            Request::WorkStatus { handle, numerator, denominator }
+            Request::Work { handle, report: Report::Status { numerator, denominator } }
         }),
     ]
 }
@@ -192,9 +192,9 @@ fn cuts_do_not_matter_in_past_failures() {
     let job = Submission { function: Bytes::from("f"), unique: Bytes::new(), workload: Bytes::new() };
     let submit = Request::Submit { job, priority: Priority::Normal, background: false };
     let grab = Request::Grab(AssignForm::Plain);
-    let exception = Request::WorkException { handle: handle.clone(), data: Bytes::from("boom") };
+    let exception = Request::Work { handle: handle.clone(), report: Report::Exception(Bytes::from("boom")) };
     let option = Request::SetOption { name: Bytes::from("exceptions") };
-    let fail = Request::WorkFail { handle };
+    let fail = Request::Work { handle, report: Report::Fail };
     let say =
         |requests: &[&Request]| Move::Send(0, encoded(|out| requests.iter().for_each(|request| request.encode(out))));
     let table = [

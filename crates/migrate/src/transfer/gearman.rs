@@ -10,8 +10,8 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use tokio::time::timeout;
 use windlass_gearman::wire::{
-    AssignForm, ErrorReply, FUNCTION_BYTES_MAX, Frames, Limits, Message, Packet, Priority, Request, Response,
-    Submission,
+    AssignForm, ErrorReply, FUNCTION_BYTES_MAX, Frames, Limits, Message, Packet, Priority, Report as Work, Request,
+    Response, Submission,
 };
 
 use super::functions::{Functions, function_of};
@@ -174,15 +174,15 @@ impl Old for OldGearman {
     async fn relay(&mut self, job: &Job, report: Report) -> Result<(), Trouble> {
         let handle = job.handle.clone();
         let report = match report {
-            Report::Data(data) => Request::WorkData { handle, data },
-            Report::Warning(data) => Request::WorkWarning { handle, data },
-            Report::Status { numerator, denominator } => Request::WorkStatus { handle, numerator, denominator },
+            Report::Data(data) => Work::Data(data),
+            Report::Warning(data) => Work::Warning(data),
+            Report::Status { numerator, denominator } => Work::Status { numerator, denominator },
         };
-        self.peer.send(&[report]).await
+        self.peer.send(&[Request::Work { handle, report }]).await
     }
 
     async fn finish(&mut self, job: &Job, outcome: &Outcome) -> Result<(), Trouble> {
-        let errors = self.peer.echo(&ends(job.handle.clone(), outcome)).await?;
+        let errors = self.peer.echo(&ends(&job.handle, outcome)).await?;
         errors.into_iter().next().map_or(Ok(()), |why| Err(Trouble::Lost(why)))
     }
 
@@ -241,16 +241,14 @@ impl OldGearman {
 }
 
 /// What a worker sends at the end of a job. Its exception is not yet the end.
-fn ends(handle: Bytes, outcome: &Outcome) -> Vec<Request> {
-    match outcome {
-        Outcome::Moved => vec![Request::WorkComplete { handle, data: Bytes::new() }],
-        Outcome::Done(data) => vec![Request::WorkComplete { handle, data: data.clone() }],
-        Outcome::Failed => vec![Request::WorkFail { handle }],
-        Outcome::Exception(data) => {
-            let exception = Request::WorkException { handle: handle.clone(), data: data.clone() };
-            vec![exception, Request::WorkFail { handle }]
-        }
-    }
+fn ends(handle: &Bytes, outcome: &Outcome) -> Vec<Request> {
+    let reports = match outcome {
+        Outcome::Moved => vec![Work::Complete(Bytes::new())],
+        Outcome::Done(data) => vec![Work::Complete(data.clone())],
+        Outcome::Failed => vec![Work::Fail],
+        Outcome::Exception(data) => vec![Work::Exception(data.clone()), Work::Fail],
+    };
+    reports.into_iter().map(|report| Request::Work { handle: handle.clone(), report }).collect()
 }
 
 enum Grabbed {
@@ -329,16 +327,19 @@ impl Peer {
             let packet = self.next_sign().await?;
             let own = |data: &[u8]| packet.body.slice_ref(data);
             let report = match Response::parse(&packet).map_err(Trouble::lost)? {
-                Response::WorkComplete { data, .. } => return Ok(Outcome::Done(own(data))),
-                Response::WorkException { data, .. } => return Ok(Outcome::Exception(own(data))),
-                Response::WorkFail { .. } => return Ok(Outcome::Failed),
-                Response::WorkData { data, .. } => Report::Data(own(data)),
-                Response::WorkWarning { data, .. } => Report::Warning(own(data)),
-                Response::WorkStatus { numerator, denominator, .. } => {
-                    Report::Status { numerator: own(numerator), denominator: own(denominator) }
-                }
+                Response::Work { report, .. } => report,
                 Response::EchoRes { .. } => continue,
                 _ => return Err(unexpected(&packet)),
+            };
+            let report = match report {
+                Work::Complete(data) => return Ok(Outcome::Done(own(data))),
+                Work::Exception(data) => return Ok(Outcome::Exception(own(data))),
+                Work::Fail => return Ok(Outcome::Failed),
+                Work::Data(data) => Report::Data(own(data)),
+                Work::Warning(data) => Report::Warning(own(data)),
+                Work::Status { numerator, denominator } => {
+                    Report::Status { numerator: own(numerator), denominator: own(denominator) }
+                }
             };
             // The lane reads reports as long as it waits for this.
             reports.send(report).await.map_err(Trouble::lost)?;
@@ -415,18 +416,16 @@ mod tests {
 
     #[test]
     fn a_job_ends_there_as_it_ended_here() {
-        let kinds = |outcome| -> Vec<String> {
-            let requests = ends(Bytes::from_static(b"H:old:1"), &outcome);
-            requests.iter().map(|request| format!("{request:?}").split(' ').next().unwrap().to_owned()).collect()
-        };
         let table = [
-            (Outcome::Moved, &["WorkComplete"][..]),
-            (Outcome::Done("result".into()), &["WorkComplete"]),
-            (Outcome::Failed, &["WorkFail"]),
-            (Outcome::Exception("why".into()), &["WorkException", "WorkFail"]),
+            (Outcome::Moved, vec![Work::Complete(Bytes::new())]),
+            (Outcome::Done("result".into()), vec![Work::Complete("result".into())]),
+            (Outcome::Failed, vec![Work::Fail]),
+            (Outcome::Exception("why".into()), vec![Work::Exception("why".into()), Work::Fail]),
         ];
-        for (outcome, expected) in table {
-            assert_eq!(kinds(outcome.clone()), expected, "{outcome:?}");
+        let handle = Bytes::from_static(b"H:old:1");
+        for (outcome, reports) in table {
+            let expected = reports.into_iter().map(|report| Request::Work { handle: handle.clone(), report });
+            assert_eq!(ends(&handle, &outcome), expected.collect::<Vec<_>>(), "{outcome:?}");
         }
     }
 }

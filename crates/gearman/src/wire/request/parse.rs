@@ -8,6 +8,7 @@ use super::{AssignForm, Priority, Request, Schedule, Submission, until_nul};
 use crate::wire::number::leading_number;
 use crate::wire::packet::{Kind, Magic, Packet};
 use crate::wire::refusal::ErrorReply;
+use crate::wire::report::Report;
 use crate::wire::{
     CLIENT_ID_BYTES_MAX, FUNCTION_BYTES_MAX, HANDLE_BYTES_MAX, OPTION_BYTES_MAX, REDUCER_BYTES_MAX, UNIQUE_BYTES_MAX,
 };
@@ -43,11 +44,11 @@ impl Request {
             Kind::SUBMIT_REDUCE_JOB => fields.submit_reduce(false),
             Kind::SUBMIT_REDUCE_JOB_BACKGROUND => fields.submit_reduce(true),
             Kind::WORK_STATUS => fields.work_status(),
-            Kind::WORK_DATA => Ok(fields.work(|handle, data| Self::WorkData { handle, data })),
-            Kind::WORK_WARNING => Ok(fields.work(|handle, data| Self::WorkWarning { handle, data })),
-            Kind::WORK_COMPLETE => Ok(fields.work(|handle, data| Self::WorkComplete { handle, data })),
-            Kind::WORK_EXCEPTION => Ok(fields.work(|handle, data| Self::WorkException { handle, data })),
-            Kind::WORK_FAIL => fields.last_handle().map(|handle| Self::WorkFail { handle }),
+            Kind::WORK_DATA => Ok(fields.work(Report::Data)),
+            Kind::WORK_WARNING => Ok(fields.work(Report::Warning)),
+            Kind::WORK_COMPLETE => Ok(fields.work(Report::Complete)),
+            Kind::WORK_EXCEPTION => Ok(fields.work(Report::Exception)),
+            Kind::WORK_FAIL => fields.last_handle().map(|handle| Self::Work { handle, report: Report::Fail }),
             Kind::GET_STATUS => fields.last_handle().map(|handle| Self::GetStatus { handle }),
             Kind::GET_STATUS_UNIQUE => fields.get_status_unique(),
             Kind::ECHO_REQ => Ok(Self::Echo { data: packet.body.clone() }),
@@ -145,15 +146,15 @@ impl Fields<'_> {
 
     fn work_status(mut self) -> Result<Request, ErrorReply> {
         let (handle, numerator) = (self.terminated()?, self.terminated()?);
-        Ok(Request::WorkStatus { handle, numerator, denominator: self.rest() })
+        Ok(Request::Work { handle, report: Report::Status { numerator, denominator: self.rest() } })
     }
 
     /// A handle and opaque data. Without a NUL the data is empty: Perl's worker omits it if the result is nothing, or
     /// 0.
-    fn work(mut self, make: fn(Bytes, Bytes) -> Request) -> Request {
+    fn work(mut self, report: fn(Bytes) -> Report<Bytes>) -> Request {
         match self.terminated() {
-            Ok(handle) => make(handle, self.rest()),
-            Err(_) => make(self.rest(), Bytes::new()),
+            Ok(handle) => Request::Work { handle, report: report(self.rest()) },
+            Err(_) => Request::Work { handle: self.rest(), report: report(Bytes::new()) },
         }
     }
 

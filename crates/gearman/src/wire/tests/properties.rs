@@ -8,8 +8,8 @@ use proptest::sample::Index;
 
 use super::{Decoded, LIMITS, decode, decode_one, decode_whole};
 use crate::wire::{
-    AdminRequest, AssignForm, HandlePrefix, Magic, Message, Priority, QueueLimits, Request, Response, Schedule, Status,
-    Submission,
+    AdminRequest, AssignForm, HandlePrefix, Magic, Message, Priority, QueueLimits, Report, Request, Response, Schedule,
+    Status, Submission,
 };
 
 /// Any bytes, with significant ones more often than by chance.
@@ -76,13 +76,14 @@ fn submit() -> impl Strategy<Value = Request> {
 fn work() -> impl Strategy<Value = Request> {
     let work = || (argument(63), bytes(200));
     prop_oneof![
-        (argument(63), argument(9), bytes(9))
-            .prop_map(|(handle, numerator, denominator)| { Request::WorkStatus { handle, numerator, denominator } }),
-        work().prop_map(|(handle, data)| Request::WorkData { handle, data }),
-        work().prop_map(|(handle, data)| Request::WorkWarning { handle, data }),
-        work().prop_map(|(handle, data)| Request::WorkComplete { handle, data }),
-        work().prop_map(|(handle, data)| Request::WorkException { handle, data }),
-        argument(63).prop_map(|handle| Request::WorkFail { handle }),
+        (argument(63), argument(9), bytes(9)).prop_map(|(handle, numerator, denominator)| {
+            Request::Work { handle, report: Report::Status { numerator, denominator } }
+        }),
+        work().prop_map(|(handle, data)| Request::Work { handle, report: Report::Data(data) }),
+        work().prop_map(|(handle, data)| Request::Work { handle, report: Report::Warning(data) }),
+        work().prop_map(|(handle, data)| Request::Work { handle, report: Report::Complete(data) }),
+        work().prop_map(|(handle, data)| Request::Work { handle, report: Report::Exception(data) }),
+        argument(63).prop_map(|handle| Request::Work { handle, report: Report::Fail }),
     ]
 }
 
@@ -217,12 +218,12 @@ proptest! {
             Response::JobAssign { handle, function, workload: data },
             Response::JobAssignUniq { handle, function, unique, workload: data },
             Response::JobAssignAll { handle, function, unique, reducer: unique, workload: data },
-            Response::WorkStatus { handle, numerator: unique, denominator: data },
-            Response::WorkData { handle, data },
-            Response::WorkWarning { handle, data },
-            Response::WorkComplete { handle, data },
-            Response::WorkException { handle, data },
-            Response::WorkFail { handle },
+            Response::Work { handle, report: Report::Status { numerator: unique, denominator: data } },
+            Response::Work { handle, report: Report::Data(data) },
+            Response::Work { handle, report: Report::Warning(data) },
+            Response::Work { handle, report: Report::Complete(data) },
+            Response::Work { handle, report: Report::Exception(data) },
+            Response::Work { handle, report: Report::Fail },
             Response::StatusRes { handle, status },
             Response::StatusResUnique { unique, status, clients },
             Response::EchoRes { data },

@@ -5,7 +5,7 @@
 use bytes::{Bytes, BytesMut};
 
 use super::{decode, decode_one};
-use crate::wire::{AssignForm, Limits, Message, Packet, Priority, Request, Response, Submission};
+use crate::wire::{AssignForm, Limits, Message, Packet, Priority, Report, Request, Response, Submission};
 
 /// The content of one frame of the example.
 #[derive(Debug)]
@@ -42,12 +42,12 @@ fn example() -> Vec<(&'static str, &'static str, Said)> {
         (
             "worker response for job",
             "00524551 0000000d 0000000c 483a6c61703a3100 74736574",
-            Said::ToServer(Request::WorkComplete { handle: bytes("H:lap:1"), data: bytes("tset") }),
+            Said::ToServer(Request::Work { handle: bytes("H:lap:1"), report: Report::Complete(bytes("tset")) }),
         ),
         (
             "job server response to client",
             "00524553 0000000d 0000000c 483a6c61703a3100 74736574",
-            Said::ToPeer(Response::WorkComplete { handle, data: b"tset" }),
+            Said::ToPeer(Response::Work { handle, report: Report::Complete(b"tset") }),
         ),
     ]
 }

@@ -4,7 +4,7 @@ use bytes::{Bytes, BytesMut};
 
 use super::{decode_one, packet};
 use crate::wire::{
-    AssignForm, ErrorReply, Kind, Magic, Priority, Request, Response, Schedule, Submission, is_exceptions,
+    AssignForm, ErrorReply, Kind, Magic, Priority, Report, Request, Response, Schedule, Submission, is_exceptions,
     status_number,
 };
 
@@ -39,11 +39,14 @@ fn every_request_is_read_and_written() {
         (
             12,
             b"H:lap:1\x003\x0010",
-            Request::WorkStatus { handle: b(b"H:lap:1"), numerator: b(b"3"), denominator: b(b"10") },
+            Request::Work {
+                handle: b(b"H:lap:1"),
+                report: Report::Status { numerator: b(b"3"), denominator: b(b"10") },
+            },
         ),
-        (13, b"H:lap:1\0a\0b", Request::WorkComplete { handle: b(b"H:lap:1"), data: b(b"a\0b") }),
-        (13, b"H:lap:1\0", Request::WorkComplete { handle: b(b"H:lap:1"), data: b(b"") }),
-        (14, b"H:lap:1", Request::WorkFail { handle: b(b"H:lap:1") }),
+        (13, b"H:lap:1\0a\0b", Request::Work { handle: b(b"H:lap:1"), report: Report::Complete(b(b"a\0b")) }),
+        (13, b"H:lap:1\0", Request::Work { handle: b(b"H:lap:1"), report: Report::Complete(b(b"")) }),
+        (14, b"H:lap:1", Request::Work { handle: b(b"H:lap:1"), report: Report::Fail }),
         (15, b"H:lap:1", Request::GetStatus { handle: b(b"H:lap:1") }),
         (16, b"a\0b\0c", Request::Echo { data: b(b"a\0b\0c") }),
         (16, b"", Request::Echo { data: b(b"") }),
@@ -53,11 +56,11 @@ fn every_request_is_read_and_written() {
         (22, b"", Request::SetClientId { id: b(b"") }),
         (23, b"f\x001500", Request::CanDoTimeout { function: b(b"f"), timeout_ms: 1500 }),
         (24, b"", Request::AllYours),
-        (25, b"H:lap:1\0boom", Request::WorkException { handle: b(b"H:lap:1"), data: b(b"boom") }),
+        (25, b"H:lap:1\0boom", Request::Work { handle: b(b"H:lap:1"), report: Report::Exception(b(b"boom")) }),
         (26, b"exceptions", Request::SetOption { name: b(b"exceptions") }),
         (26, b"exceptions\0", Request::SetOption { name: b(b"exceptions\0") }),
-        (28, b"H:lap:1\0a\0b", Request::WorkData { handle: b(b"H:lap:1"), data: b(b"a\0b") }),
-        (29, b"H:lap:1\0warn", Request::WorkWarning { handle: b(b"H:lap:1"), data: b(b"warn") }),
+        (28, b"H:lap:1\0a\0b", Request::Work { handle: b(b"H:lap:1"), report: Report::Data(b(b"a\0b")) }),
+        (29, b"H:lap:1\0warn", Request::Work { handle: b(b"H:lap:1"), report: Report::Warning(b(b"warn")) }),
         (30, b"", Request::Grab(AssignForm::Unique)),
         (32, b"f\0u\0w\0x", submit(Priority::High, true)),
         (33, b"f\0u\0w\0x", submit(Priority::Low, false)),
@@ -109,7 +112,7 @@ fn sloppy_requests_are_understood() {
     let cases: &[(&str, u32, &[u8], Request)] = &[
         ("body where none belongs", 9, b"xyz", Request::Grab(AssignForm::Plain)),
         ("body where none belongs", 24, b"\0", Request::AllYours),
-        ("handle and nul", 14, b"H:lap:1\0", Request::WorkFail { handle: b(b"H:lap:1") }),
+        ("handle and nul", 14, b"H:lap:1\0", Request::Work { handle: b(b"H:lap:1"), report: Report::Fail }),
         ("handle and nul", 15, b"H:lap:1\0", Request::GetStatus { handle: b(b"H:lap:1") }),
         ("handle, nul and more", 15, b"H:lap:1\0x", Request::GetStatus { handle: b(b"H:lap:1") }),
         ("empty handle", 15, b"", Request::GetStatus { handle: b(b"") }),
@@ -169,10 +172,16 @@ fn arguments_that_run_short_fail_one_packet() {
 #[test]
 fn a_work_packet_may_be_a_handle_alone() {
     let (handle, data) = (Bytes::from_static(b"H:lap:1"), Bytes::new());
-    assert_eq!(parse(13, b"H:lap:1"), Ok(Request::WorkComplete { handle: handle.clone(), data: data.clone() }));
-    assert_eq!(parse(25, b"H:lap:1"), Ok(Request::WorkException { handle: handle.clone(), data: data.clone() }));
-    assert_eq!(parse(28, b"H:lap:1"), Ok(Request::WorkData { handle: handle.clone(), data: data.clone() }));
-    assert_eq!(parse(29, b"H:lap:1"), Ok(Request::WorkWarning { handle, data }));
+    assert_eq!(
+        parse(13, b"H:lap:1"),
+        Ok(Request::Work { handle: handle.clone(), report: Report::Complete(data.clone()) })
+    );
+    assert_eq!(
+        parse(25, b"H:lap:1"),
+        Ok(Request::Work { handle: handle.clone(), report: Report::Exception(data.clone()) })
+    );
+    assert_eq!(parse(28, b"H:lap:1"), Ok(Request::Work { handle: handle.clone(), report: Report::Data(data.clone()) }));
+    assert_eq!(parse(29, b"H:lap:1"), Ok(Request::Work { handle, report: Report::Warning(data) }));
 }
 
 #[test]

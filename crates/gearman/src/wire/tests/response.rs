@@ -3,7 +3,7 @@
 use bytes::BytesMut;
 
 use super::{decode_one, packet};
-use crate::wire::{ErrorReply, Kind, Magic, Response, ResponseError, Status};
+use crate::wire::{ErrorReply, Kind, Magic, Report, Response, ResponseError, Status};
 
 /// One line per response of the specification. Each is written and then parsed again.
 #[test]
@@ -18,20 +18,20 @@ fn every_response_is_written_and_read() {
         (8, b"H:lap:1", Response::JobCreated { handle }),
         (10, b"", Response::NoJob),
         (11, b"H:lap:1\0f\0w\0x", Response::JobAssign { handle, function, workload }),
-        (12, b"H:lap:1\x003\x001e9", Response::WorkStatus { handle, numerator, denominator }),
-        (13, b"H:lap:1\0d\0e", Response::WorkComplete { handle, data }),
-        (13, b"H:lap:1\0", Response::WorkComplete { handle, data: b"" }),
-        (14, b"H:lap:1", Response::WorkFail { handle }),
+        (12, b"H:lap:1\x003\x001e9", Response::Work { handle, report: Report::Status { numerator, denominator } }),
+        (13, b"H:lap:1\0d\0e", Response::Work { handle, report: Report::Complete(data) }),
+        (13, b"H:lap:1\0", Response::Work { handle, report: Report::Complete(b"") }),
+        (14, b"H:lap:1", Response::Work { handle, report: Report::Fail }),
         (17, b"d\0e", Response::EchoRes { data }),
         (17, b"", Response::EchoRes { data: b"" }),
         (19, b"QUEUE_ERROR\0Job queue is full", Response::Error { code: b"QUEUE_ERROR", text: b"Job queue is full" }),
         (20, b"H:lap:1\x000\x000\x000\x000", Response::StatusRes { handle, status: unknown }),
         (20, b"\x000\x000\x000\x000", Response::StatusRes { handle: b"", status: unknown }),
         (20, b"H:lap:1\x001\x001\x003\x004294967295", Response::StatusRes { handle, status: running }),
-        (25, b"H:lap:1\0d\0e", Response::WorkException { handle, data }),
+        (25, b"H:lap:1\0d\0e", Response::Work { handle, report: Report::Exception(data) }),
         (27, b"exceptions\0", Response::OptionRes { name: b"exceptions\0" }),
-        (28, b"H:lap:1\0d\0e", Response::WorkData { handle, data }),
-        (29, b"H:lap:1\0d\0e", Response::WorkWarning { handle, data }),
+        (28, b"H:lap:1\0d\0e", Response::Work { handle, report: Report::Data(data) }),
+        (29, b"H:lap:1\0d\0e", Response::Work { handle, report: Report::Warning(data) }),
         (31, b"H:lap:1\0f\0u\0w\0x", Response::JobAssignUniq { handle, function, unique, workload }),
         (40, b"H:lap:1\0f\0u\0r\0w\0x", Response::JobAssignAll { handle, function, unique, reducer, workload }),
         (42, b"u\x001\x001\x003\x004294967295\x002", Response::StatusResUnique { unique, status: running, clients: 2 }),
