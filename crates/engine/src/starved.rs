@@ -1,5 +1,5 @@
 //! Queues with jobs and takers that wait because a visit had no room for more bytes of jobs. Requests for work wait in
-//! [`crate::grace::Grace`] then.
+//! [`crate::deferred`] then.
 
 use std::collections::BTreeSet;
 

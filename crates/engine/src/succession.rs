@@ -1,31 +1,23 @@
-//! The beginning of an engine that succeeds another one: clients of that one claim what they had, and until they had
-//! time for it no job is handed out.
+//! What an engine knows of the one that it succeeds: clients of that one claim what they had.
 //!
-//! [`Grace`] keeps what waits meanwhile. Not here: what a claim changes (`engine/claims`).
+//! Not here: what a claim changes (`engine/claims`), and requests for work that wait meanwhile ([`crate::deferred`]).
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::claim::Held;
-use crate::command::{LeaseCommand, TakeCommand};
-use crate::ids::{ClientId, JobId, Tag, Timestamp};
+use crate::command::LeaseCommand;
+use crate::ids::{ClientId, JobId, Tag};
+use crate::refusal::{Outcome, Refusal};
 use crate::request::JobRef;
-
-/// Commands that may wait for one client.
-const CLIENT_MAX: u32 = 1 << 16;
 
 /// Commands that may wait for one job.
 const REPORTS_MAX: usize = 1 << 12;
 
-/// What waits for the end of the grace.
-#[derive(Debug, Default)]
-pub(crate) struct Grace {
-    /// When it ends. An engine that succeeds none has had none.
-    until: Timestamp,
+/// Jobs that the earlier engine had, and this one does not know of yet.
+#[derive(Debug)]
+pub(crate) struct Succession {
     /// The earlier engine's numbers are below this one.
     numbers_below: u64,
-    takes: VecDeque<(ClientId, Tag, TakeCommand)>,
-    /// How many of `takes` are whose.
-    waiting: BTreeMap<ClientId, u32>,
     /// Leases of jobs that no client has brought back yet.
     expected: BTreeMap<JobId, Expected>,
     /// Jobs that clients have brought back.
@@ -41,41 +33,10 @@ pub(crate) struct Expected {
     pub(crate) reports: Vec<(Tag, LeaseCommand)>,
 }
 
-impl Grace {
-    /// Begins, without an end. The earlier engine's numbers are below this one.
-    pub(crate) fn begin(&mut self, numbers_below: u64) {
-        *self = Self { until: Timestamp::NEVER, numbers_below, ..Self::default() };
-    }
-
-    /// Sets the end, if it has begun.
-    pub(crate) const fn end_at(&mut self, until: Timestamp) {
-        if self.numbers_below > 0 {
-            self.until = until;
-        }
-    }
-
-    /// Whether clients of the earlier engine still come back.
-    pub(crate) fn lasts(&self, now: Timestamp) -> bool {
-        now < self.until
-    }
-
-    /// Whether a request for work must wait: behind others even after the end.
-    pub(crate) fn defers_takes(&self, now: Timestamp) -> bool {
-        self.lasts(now) || !self.takes.is_empty()
-    }
-
-    /// When something that has waited is due.
-    pub(crate) fn next_at(&self) -> Timestamp {
-        if self.has_any() { self.until } else { Timestamp::NEVER }
-    }
-
-    /// Whether something that has waited is due.
-    pub(crate) fn is_due(&self, now: Timestamp) -> bool {
-        self.has_any() && self.until <= now
-    }
-
-    fn has_any(&self) -> bool {
-        !self.takes.is_empty() || !self.expected.is_empty()
+impl Succession {
+    /// The earlier engine's numbers are below this one.
+    pub(crate) const fn new(numbers_below: u64) -> Self {
+        Self { numbers_below, expected: BTreeMap::new(), returned: BTreeSet::new() }
     }
 
     /// Whether the earlier engine may have given this number.
@@ -83,43 +44,10 @@ impl Grace {
         job.0 < self.numbers_below
     }
 
-    // ---- requests for work -----------------------------------------------------------------------------------------
-
-    /// Whether a client's request for work waits.
-    pub(crate) fn has_takes_of(&self, client: ClientId) -> bool {
-        self.waiting.get(&client).is_some_and(|waiting| *waiting > 0)
+    /// Whether a client may bring the job back: none has done so before.
+    pub(crate) fn may_bring_back(&self, job: JobId) -> bool {
+        self.may_be_of_before(job) && !self.returned.contains(&job)
     }
-
-    /// A request for work waits for the end. Returns whether there is room for it.
-    pub(crate) fn defer(&mut self, client: ClientId, tag: Tag, take: TakeCommand) -> bool {
-        let waiting = self.waiting.entry(client).or_default();
-        if *waiting >= CLIENT_MAX {
-            return false;
-        }
-        *waiting += 1;
-        self.takes.push_back((client, tag, take));
-        true
-    }
-
-    /// A client asks for work no more.
-    pub(crate) fn forget_takes(&mut self, client: ClientId) {
-        if self.waiting.remove(&client).is_some() {
-            self.takes.retain(|(waiting, ..)| *waiting != client);
-        }
-    }
-
-    /// The request that has waited longest.
-    pub(crate) fn pop_take(&mut self) -> Option<(ClientId, Tag, TakeCommand)> {
-        let take = self.takes.pop_front()?;
-        if self.takes.is_empty() {
-            self.waiting.clear();
-        } else if let Some(waiting) = self.waiting.get_mut(&take.0) {
-            *waiting -= 1;
-        }
-        Some(take)
-    }
-
-    // ---- jobs that are not here yet --------------------------------------------------------------------------------
 
     /// A client claims a lease of a job that is not here. If several do, the highest token counts.
     pub(crate) fn expect(&mut self, job: JobId, client: ClientId, held: Held) {
@@ -134,47 +62,48 @@ impl Grace {
         self.expected.remove(&job)
     }
 
-    /// Whether a client has brought the job back before.
-    pub(crate) fn has_returned(&self, job: JobId) -> bool {
-        self.returned.contains(&job)
-    }
-
     /// The job has no listener left, and has not ended: another one may bring it back.
     pub(crate) fn may_return(&mut self, job: JobId) {
         self.returned.remove(&job);
     }
 
-    /// The job that a worker means that expects its return.
-    pub(crate) fn expected_by(&self, client: ClientId, job: &JobRef) -> Option<JobId> {
-        let mut named = self.expected.iter().filter(|(_, expected)| expected.client == client);
-        named.find(|(id, expected)| expected.held.is_named(**id, job)).map(|(id, _)| *id)
+    /// Whether leases of jobs are claimed that no client has brought back.
+    pub(crate) fn expects_any(&self) -> bool {
+        !self.expected.is_empty()
     }
 
-    /// Keeps a worker's report until its job is here. Returns whether there is room for it.
-    pub(crate) fn keep_report(&mut self, job: JobId, tag: Tag, report: LeaseCommand) -> bool {
-        let Some(expected) = self.expected.get_mut(&job) else { return false };
-        let has_room = expected.reports.len() < REPORTS_MAX;
-        if has_room {
-            expected.reports.push((tag, report));
-        }
-        has_room
+    /// The claimed lease that a worker means, if its job is not here yet.
+    pub(crate) fn expected_by(&mut self, client: ClientId, job: &JobRef) -> Option<&mut Expected> {
+        let mut of_client = self.expected.iter_mut().filter(|(_, expected)| expected.client == client);
+        of_client.find(|(id, expected)| expected.held.is_named(**id, job)).map(|(_, expected)| expected)
     }
 
     /// A client's connection has ended.
-    pub(crate) fn forget_leases(&mut self, client: ClientId) {
+    pub(crate) fn forget(&mut self, client: ClientId) {
         self.expected.retain(|_, expected| expected.client != client);
     }
 
-    /// Gives up a lease that no client has brought back.
+    /// Gives up a lease whose job no client has brought back.
     pub(crate) fn give_up_one(&mut self) -> Option<Expected> {
         self.expected.pop_first().map(|(_, expected)| expected)
+    }
+}
+
+impl Expected {
+    /// Keeps a worker's report until its job is here.
+    pub(crate) fn keep(&mut self, tag: Tag, report: LeaseCommand) -> Outcome {
+        if self.reports.len() >= REPORTS_MAX {
+            return Err(Refusal::Unavailable);
+        }
+        self.reports.push((tag, report));
+        Ok(())
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ids::{Protocol, Token};
+    use crate::ids::{Protocol, Timestamp, Token};
     use crate::request::Proof;
 
     fn held(token: u64) -> Held {
@@ -184,32 +113,31 @@ mod tests {
     }
 
     #[test]
-    fn an_engine_without_predecessor_has_no_grace() {
-        let mut grace = Grace::default();
-        grace.end_at(Timestamp(9));
-        assert!(!grace.lasts(Timestamp(8)));
-        grace.begin(1);
-        grace.end_at(Timestamp(9));
-        assert_eq!([8, 9].map(|now| grace.lasts(Timestamp(now))), [true, false]);
-    }
-
-    #[test]
     fn a_lease_that_is_claimed_twice_keeps_its_first_client_and_a_later_lease_takes_its_place() {
         let job = JobId(7);
         for (second, expected) in [(4, 1), (5, 1), (6, 2)] {
-            let mut grace = Grace::default();
-            grace.expect(job, ClientId(1), held(5));
-            grace.expect(job, ClientId(2), held(second));
-            assert_eq!(grace.arrived(job).map(|claimed| claimed.client), Some(ClientId(expected)), "{second}");
+            let mut succession = Succession::new(8);
+            succession.expect(job, ClientId(1), held(5));
+            succession.expect(job, ClientId(2), held(second));
+            assert_eq!(succession.arrived(job).map(|claimed| claimed.client), Some(ClientId(expected)), "{second}");
         }
     }
 
     #[test]
+    fn a_job_returns_once_unless_it_has_lost_its_listeners_since() {
+        let mut succession = Succession::new(8);
+        assert_eq!([7, 8].map(|job| succession.may_bring_back(JobId(job))), [true, false]);
+        assert!(succession.arrived(JobId(7)).is_none());
+        assert!(!succession.may_bring_back(JobId(7)));
+        succession.may_return(JobId(7));
+        assert!(succession.may_bring_back(JobId(7)));
+    }
+
+    #[test]
     fn a_bounded_number_of_reports_waits_for_a_job() {
-        let mut grace = Grace::default();
-        grace.expect(JobId(7), ClientId(1), held(5));
+        let mut expected = Expected { client: ClientId(1), held: held(5), reports: Vec::new() };
         let report = LeaseCommand::Release { job: JobRef::Id(JobId(7)), proof: Proof::Connection, front: false };
-        let kept = (0..=REPORTS_MAX).filter(|_| grace.keep_report(JobId(7), Tag(1), report.clone()));
+        let kept = (0..=REPORTS_MAX).filter(|_| expected.keep(Tag(1), report.clone()).is_ok());
         assert_eq!(kept.count(), REPORTS_MAX);
     }
 }

@@ -21,6 +21,7 @@ use crate::queues::QueueImage;
 use crate::refusal::{Capacity, Refusal};
 use crate::request::QueueKind;
 use crate::schedules::{NewSchedule, Schedule};
+use crate::succession::Succession;
 
 /// Higher numbers are replaced by new ones: a producer that invents numbers must not use up the number space.
 const KEPT_BELOW: u64 = 1 << 53;
@@ -36,13 +37,16 @@ impl Engine {
     pub fn succeed(&mut self, context: &mut Context) {
         let next = self.state.meta.next_job().saturating_add(NUMBERS_UNKNOWN);
         self.adopt_numbers(next, context);
-        self.state.grace.begin(self.state.meta.next_job());
+        self.state.succession = Some(Succession::new(self.state.meta.next_job()));
+        self.state.deferred.hold_until(Timestamp::NEVER);
     }
 
     /// From this time on jobs are handed out: to those first that have asked first. Has no effect on an engine that
     /// succeeds no other.
     pub const fn end_grace_at(&mut self, until: Timestamp) {
-        self.state.grace.end_at(until);
+        if self.state.succession.is_some() {
+            self.state.deferred.hold_until(until);
+        }
     }
 
     /// Takes over a queue with its settings and returns true. If a queue of this name exists, it keeps its own

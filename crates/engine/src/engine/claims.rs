@@ -1,8 +1,8 @@
 //! An engine succeeds another one of the same journal, whose clients go on here: they claim what the journal does not
 //! have.
 //!
-//! During the grace ([`Grace`](crate::grace::Grace)) no job is handed out. Requests for work wait and are done in their
-//! order afterwards. Everything else goes on. A claim gets no answer. A claim that cannot be true any more has no
+//! During the grace no job is handed out. Requests for work wait and are done in their order afterwards
+//! ([`crate::deferred`]). Everything else goes on. A claim gets no answer. A claim that cannot be true any more has no
 //! effect: a worker's report is refused, a listener receives `Ended`.
 //!
 //! - No job is leased under two claims: the higher token counts, which is that of the later leader. After the grace a
@@ -17,17 +17,16 @@ use super::deliver::{lease_end, terms_of};
 use super::place::move_job;
 use super::push::{bring_back, listen};
 use super::state::State;
-use super::{collect, leases, take};
+use super::{collect, leases};
 use crate::claim::{Claim, Held};
-use crate::command::{LeaseCommand, TakeCommand};
+use crate::command::LeaseCommand;
 use crate::context::Context;
 use crate::event::{Notice, Reply};
-use crate::grace::Expected;
 use crate::ids::{ClientId, JobId, Tag, Timestamp};
 use crate::jobs::{Holder, Job, JobState, Lease, Slot};
 use crate::outcome::End;
-use crate::refusal::{Outcome, Refusal};
-use crate::work::COMMAND;
+use crate::refusal::Outcome;
+use crate::succession::{Expected, Succession};
 
 /// A client claims what it had.
 pub(super) fn claim(state: &mut State, claim: Claim, call: &mut Call<'_>) -> Outcome {
@@ -38,8 +37,7 @@ pub(super) fn claim(state: &mut State, claim: Claim, call: &mut Call<'_>) -> Out
         Claim::Pushed { job, new } => {
             if state.jobs.slot(job).is_some() {
                 listen_again(state, job, call);
-            } else if !state.grace.may_be_of_before(job)
-                || state.grace.has_returned(job)
+            } else if !state.succession.as_ref().is_some_and(|it| it.may_bring_back(job))
                 || bring_back(state, call.client, job, &new, call.context).is_err()
             {
                 call.context.notify(call.client, Notice::Ended { job, end: End::Lost });
@@ -53,7 +51,8 @@ pub(super) fn claim(state: &mut State, claim: Claim, call: &mut Call<'_>) -> Out
 
 /// The claimed lease of a job that has come back, and what its worker has reported meanwhile.
 fn welcome(state: &mut State, job: JobId, context: &mut Context) {
-    let Some(Expected { client, held, reports }) = state.grace.arrived(job) else { return };
+    let expected = state.succession.as_mut().and_then(|it| it.arrived(job));
+    let Some(Expected { client, held, reports }) = expected else { return };
     hold(state, client, job, held);
     do_reports(state, client, reports, context);
 }
@@ -75,18 +74,19 @@ fn hold(state: &mut State, client: ClientId, id: JobId, held: Held) {
     }
     match state.jobs.slot(id) {
         Some(slot) if may_hold(state, slot, &held) => lease_again(state, client, slot, &held),
-        Some(_) => {}
-        None if state.grace.lasts(state.now) && state.grace.may_be_of_before(id) && !state.grace.has_returned(id) => {
-            state.grace.expect(id, client, held);
+        None if state.deferred.is_held(state.now) => {
+            if let Some(succession) = state.succession.as_mut().filter(|it| it.may_bring_back(id)) {
+                succession.expect(id, client, held);
+            }
         }
-        None => {}
+        Some(_) | None => {}
     }
 }
 
 /// Whether nothing contradicts a claimed lease.
 fn may_hold(state: &State, slot: Slot, held: &Held) -> bool {
     let Some(job) = state.jobs.at(slot) else { return false };
-    let in_grace = state.grace.lasts(state.now);
+    let in_grace = state.deferred.is_held(state.now);
     match &job.state {
         JobState::Ready | JobState::Scheduled(_) | JobState::Retrying(_) if job.cycle().is_some() => in_grace,
         JobState::Parked if job.behind().is_none() => false,
@@ -123,10 +123,11 @@ fn lease_again(state: &mut State, client: ClientId, slot: Slot, held: &Held) {
 
 /// A worker reports on a job. If the job is to come back, the report waits for it.
 pub(super) fn report(state: &mut State, mut report: LeaseCommand, call: &mut Call<'_>) -> Outcome {
-    let Some(job) = state.grace.expected_by(call.client, report.job_mut()) else {
-        return leases::report(state, report, call);
-    };
-    if state.grace.keep_report(job, call.tag, report) { Ok(()) } else { Err(Refusal::Unavailable) }
+    let succession = state.succession.as_mut();
+    match succession.and_then(|it| it.expected_by(call.client, report.job_mut())) {
+        Some(expected) => expected.keep(call.tag, report),
+        None => leases::report(state, report, call),
+    }
 }
 
 // ---- listeners -----------------------------------------------------------------------------------------------------
@@ -145,64 +146,18 @@ fn listen_again(state: &mut State, job: JobId, call: &mut Call<'_>) {
 
 // ---- the end of the grace ------------------------------------------------------------------------------------------
 
-/// A client asks for work, or stops asking. During the grace, and while there is no room for more jobs, the request
-/// waits.
-pub(super) fn ask_for_work(state: &mut State, command: TakeCommand, call: &mut Call<'_>) -> Outcome {
-    if call.context.room > 0 && !state.grace.defers_takes(state.now) {
-        return take::ask(state, command, call);
-    }
-    if matches!(command, TakeCommand::Unwait) {
-        state.grace.forget_takes(call.client);
-        return take::ask(state, command, call);
-    }
-    state.clients.opened(call.client)?;
-    if call.context.room == 0 {
-        state.starved.wait(state.now);
-    }
-    if state.grace.defer(call.client, call.tag, command) { Ok(()) } else { Err(Refusal::OutOfPlace) }
-}
-
-/// Whether the grace is over, there may be room, and something has waited for that.
-pub(super) fn has_waited(state: &State) -> bool {
-    state.grace.is_due(state.now) && !state.starved.waits(state.now)
-}
-
-/// When something that has waited is due.
-pub(super) fn next_at(state: &State) -> Timestamp {
-    let room_at = state.starved.again_at();
-    let grace_at = state.grace.next_at();
-    room_at.map_or(grace_at, |at| if grace_at <= state.now { at } else { at.min(grace_at) })
-}
-
-/// Does what has waited for the end of the grace or for room, at most one page of it.
-pub(super) fn end_waiting(state: &mut State, context: &mut Context) {
-    while let Some(Expected { client, reports, .. }) = state.grace.give_up_one() {
+/// Gives up the leases whose jobs no client has brought back: their workers' reports are refused.
+pub(super) fn give_up(state: &mut State, context: &mut Context) {
+    while let Some(Expected { client, reports, .. }) = state.succession.as_mut().and_then(Succession::give_up_one) {
         do_reports(state, client, reports, context);
     }
-    for _ in 0..state.page(u32::MAX) {
-        if context.room == 0 {
-            return state.starved.wait(state.now);
-        }
-        let Some((client, tag, take)) = state.grace.pop_take() else { return };
-        state.work.spend(COMMAND);
-        let mut call = Call { client, tag, context };
-        if let Err(why) = take::ask(state, take, &mut call) {
-            call.reply(Reply::Refused(why));
-        }
-    }
 }
 
-/// A client's connection ends.
-pub(super) fn forget(state: &mut State, client: ClientId) {
-    state.grace.forget_takes(client);
-    state.grace.forget_leases(client);
-}
-
-/// Asserts that the journal's numbers and those that clients bring back are apart, and that nothing waits unnoticed.
+/// Asserts that the journal's numbers and those that clients bring back are apart.
 #[cfg(any(test, debug_assertions, feature = "testing"))]
 pub(super) fn check(state: &State) {
     assert!(
-        !state.grace.may_be_of_before(JobId(state.meta.next_job())),
+        !state.succession.as_ref().is_some_and(|it| it.may_be_of_before(JobId(state.meta.next_job()))),
         "a number may be given that a client brings back"
     );
 }

@@ -26,7 +26,7 @@ pub(super) fn standing(state: &State, slot: Slot) -> Standing {
     match state.jobs.at(slot) {
         Some(job) if job.is_over() => Standing::Over,
         Some(job) if job.lease().is_some() => Standing::Runs(job.id),
-        Some(job) if state.grace.lasts(state.now) && state.grace.may_be_of_before(job.id) => Standing::Runs(job.id),
+        Some(job) if state.may_run_since_before(job.id) => Standing::Runs(job.id),
         Some(_) => Standing::Waits,
         None => Standing::Over,
     }

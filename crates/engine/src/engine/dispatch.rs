@@ -3,8 +3,8 @@
 use super::call::Call;
 use super::state::State;
 use super::{
-    attempts, batches, claims, collect, edit, flush, list, policies, push, queues, redrive, schedules, stats,
-    subscriptions, why, workers,
+    attempts, batches, claims, collect, edit, flush, leases, list, policies, push, queues, redrive, schedules, stats,
+    subscriptions, take, why, workers,
 };
 use crate::command::{
     BatchCommand, BulkCommand, ClientCommand, Command, JobCommand, QueueCommand, ScheduleCommand, WorkerCommand,
@@ -18,8 +18,9 @@ pub(super) fn dispatch(state: &mut State, command: Command, call: &mut Call<'_>)
     match command {
         Command::Client(command) => client(state, command, call),
         Command::Job(command) => job(state, command, call),
-        Command::Take(command) => claims::ask_for_work(state, command, call),
-        Command::Lease(command) => claims::report(state, command, call),
+        Command::Take(command) => take::ask(state, command, call),
+        Command::Lease(report) if state.succession.is_some() => claims::report(state, report, call),
+        Command::Lease(report) => leases::report(state, report, call),
         Command::Query(query) => answer(state, query, call),
         Command::Queue(command) => queue(state, command, call),
         Command::Schedule(ScheduleCommand::Set(new)) => schedules::set_schedule(state, *new, call),
@@ -61,7 +62,7 @@ fn client(state: &mut State, command: ClientCommand, call: &mut Call<'_>) -> Out
     match command {
         ClientCommand::Open(info) => state.clients.open(call.client, info),
         ClientCommand::Close => {
-            claims::forget(state, call.client);
+            state.forget_waiting(call.client);
             Ok(subscriptions::close(state, call.client, call.context))
         }
         ClientCommand::SetName(label) => subscriptions::set_client_name(state, call.client, &label),

@@ -2,7 +2,7 @@
 
 use super::away::await_return;
 use super::batches::advance;
-use super::claims::{self, end_waiting, has_waited};
+use super::claims::give_up;
 use super::ends::expire_job;
 use super::failures::expire_lease;
 use super::place::{count, remove_job};
@@ -12,11 +12,13 @@ use super::room::{drop_dead, has_dead_to_drop};
 use super::schedules::run_schedule;
 use super::serve::{serve, serve_freed, serve_starved, serve_unclaimed};
 use super::state::State;
+use super::take::resume;
 use super::workers::{await_workers, miss_beat};
 use crate::context::Context;
 use crate::event::Reply;
 use crate::ids::{ClientId, Timestamp};
 use crate::jobs::JobState;
+use crate::succession::Succession;
 use crate::timers::Timer;
 use crate::warning::WarningKind;
 
@@ -62,7 +64,8 @@ pub(super) fn catch_up(state: &mut State, context: &mut Context) {
         end_visit(state, context);
     }
     if has_waited(state) {
-        end_waiting(state, context);
+        give_up(state, context);
+        resume(state, context);
         end_visit(state, context);
     }
     state.queues.remember_dropped(&mut context.changes);
@@ -103,8 +106,26 @@ pub(super) fn end_visit(state: &mut State, context: &mut Context) {
 /// The next time at which work is due, if any.
 pub(super) fn next_deadline(state: &State) -> Option<Timestamp> {
     let (at, _) = next_due(state);
-    let at = if has_dead_to_drop(state) { at.min(state.now) } else { at.min(claims::next_at(state)) };
+    let at = if has_dead_to_drop(state) { at.min(state.now) } else { at.min(waited_at(state)) };
     (at < Timestamp::NEVER).then_some(at)
+}
+
+/// Whether something has waited for the end of a grace, or for room, and does so no more.
+pub(super) fn has_waited(state: &State) -> bool {
+    waits(state) && !state.deferred.is_held(state.now) && !state.starved.waits(state.now)
+}
+
+/// When something that waits goes on.
+fn waited_at(state: &State) -> Timestamp {
+    let held_until = if waits(state) { state.deferred.held_until() } else { Timestamp::NEVER };
+    match state.starved.again_at() {
+        Some(again_at) if held_until <= state.now => again_at,
+        again_at => held_until.min(again_at.unwrap_or(Timestamp::NEVER)),
+    }
+}
+
+fn waits(state: &State) -> bool {
+    state.deferred.has_any() || state.succession.as_ref().is_some_and(Succession::expects_any)
 }
 
 /// What is due next, if anything, and when. Of things due at the same time, the first here comes first.

@@ -286,7 +286,7 @@ impl Engine {
 
     /// Whether a client's request for work waits for room, or for the end of the grace.
     pub fn defers_takes_of(&self, client: ClientId) -> bool {
-        self.state.grace.has_takes_of(client)
+        self.state.deferred.has_any_of(client)
     }
 
     /// The estimated cost of all commands since the engine was created, in units of about 25 ns. For callers that must

@@ -8,7 +8,6 @@ use foldhash::fast::FixedState;
 use hashbrown::HashSet;
 
 use super::attempts::lose_attempt;
-use super::claims;
 use super::failures::lose_job;
 use super::push::push_caused;
 use super::state::State;
@@ -28,7 +27,7 @@ pub(super) fn apply_in_part(state: &mut State, client: ClientId, command: &Comma
         return false;
     }
     if ends {
-        claims::forget(state, client);
+        state.forget_waiting(client);
     }
     let Some(known) = state.clients.get(client) else { return false };
     if ends && known.blocked_count() > limit {

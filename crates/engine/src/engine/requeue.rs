@@ -17,7 +17,8 @@ use crate::request::RepayTo;
 /// equals. A job that another one must precede is parked instead.
 pub(super) fn make_ready(state: &mut State, slot: Slot, rank: Option<u64>, context: &mut Context) {
     if let Some(job) = state.jobs.at(slot).filter(|job| job.is_abandoned()) {
-        state.grace.may_return(job.id);
+        let id = job.id;
+        state.may_return(id);
         remove_job(state, slot, context);
         return;
     }

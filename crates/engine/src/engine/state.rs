@@ -15,7 +15,7 @@ use crate::clients::{Clients, Waiters, Watchers, Workers};
 use crate::condition::JobReader;
 use crate::context::Context;
 use crate::days::Days;
-use crate::grace::Grace;
+use crate::deferred::Deferred;
 use crate::ids::{ClientId, JobId, Protocol, Timestamp};
 use crate::jobs::Jobs;
 use crate::limits::Limits;
@@ -27,6 +27,7 @@ use crate::request::NewJob;
 use crate::residency::Residency;
 use crate::schedules::Schedules;
 use crate::starved::Starved;
+use crate::succession::Succession;
 use crate::timers::Timers;
 use crate::work::Work;
 
@@ -48,7 +49,9 @@ pub(super) struct State {
     pub(super) batches: Batches,
     pub(super) timers: Timers,
     pub(super) meta: Meta,
-    pub(super) grace: Grace,
+    /// If this engine succeeds another one.
+    pub(super) succession: Option<Succession>,
+    pub(super) deferred: Deferred,
     /// Recovered jobs whose workers may come back, until the first visit.
     pub(super) away: Vec<JobId>,
     pub(super) starved: Starved,
@@ -86,7 +89,8 @@ impl State {
             batches: Batches::default(),
             timers: Timers::default(),
             meta: Meta::new(),
-            grace: Grace::default(),
+            succession: None,
+            deferred: Deferred::default(),
             away: Vec::new(),
             starved: Starved::default(),
             days: Days::new(),
@@ -104,6 +108,22 @@ impl State {
     /// The wall clock's time.
     pub(super) const fn wall(&self) -> Timestamp {
         self.now.shifted(self.skew_ms)
+    }
+
+    /// Whether a worker may have a job since an earlier engine, and has not claimed it yet.
+    pub(super) fn may_run_since_before(&self, job: JobId) -> bool {
+        self.deferred.is_held(self.now) && self.succession.as_ref().is_some_and(|it| it.may_be_of_before(job))
+    }
+
+    /// A job is gone, and another client may bring it back.
+    pub(super) fn may_return(&mut self, job: JobId) {
+        self.succession.iter_mut().for_each(|it| it.may_return(job));
+    }
+
+    /// What the client asked for, and what it claimed, waits no more.
+    pub(super) fn forget_waiting(&mut self, client: ClientId) {
+        self.deferred.forget(client);
+        self.succession.iter_mut().for_each(|it| it.forget(client));
     }
 
     /// Whether the context has a later time than the engine, or other clocks.

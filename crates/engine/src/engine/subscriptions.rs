@@ -178,7 +178,7 @@ pub(super) fn stop_listening(state: &mut State, id: JobId, client: ClientId, con
     state.jobs.unlisten(slot, client);
     if state.jobs.at(slot).is_some_and(|job| job.is_abandoned() && job.lease().is_none()) {
         count(state, slot, |totals| totals.cancelled += 1);
-        state.grace.may_return(id);
+        state.may_return(id);
         remove_job(state, slot, context);
     }
 }

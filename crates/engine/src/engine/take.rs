@@ -15,10 +15,42 @@ use crate::event::Reply;
 use crate::ids::{ClientId, Tag, Timestamp};
 use crate::refusal::{Capacity, Outcome, Refusal};
 use crate::request::{From, LeaseTerms, QueueKind, Select, Take, Wait};
+use crate::work::COMMAND;
 
-/// A client asks for work, or stops asking.
-#[expect(clippy::unit_arg, reason = "one line for each command is easiest to read")]
+/// A client asks for work, or stops asking. While hand-outs are held, and while there is no room for more jobs, the request
+/// waits.
 pub(super) fn ask(state: &mut State, command: TakeCommand, call: &mut Call<'_>) -> Outcome {
+    if call.context.room > 0 && !state.deferred.must_wait(state.now) {
+        return ask_now(state, command, call);
+    }
+    if matches!(command, TakeCommand::Unwait) {
+        state.deferred.forget(call.client);
+        return ask_now(state, command, call);
+    }
+    state.clients.opened(call.client)?;
+    if call.context.room == 0 {
+        state.starved.wait(state.now);
+    }
+    if state.deferred.add(call.client, call.tag, command) { Ok(()) } else { Err(Refusal::OutOfPlace) }
+}
+
+/// Does what was asked while it had to wait, at most one page of it.
+pub(super) fn resume(state: &mut State, context: &mut Context) {
+    for _ in 0..state.page(u32::MAX) {
+        if context.room == 0 {
+            return state.starved.wait(state.now);
+        }
+        let Some((client, tag, take)) = state.deferred.pop() else { return };
+        state.work.spend(COMMAND);
+        let mut call = Call { client, tag, context };
+        if let Err(why) = ask_now(state, take, &mut call) {
+            call.reply(Reply::Refused(why));
+        }
+    }
+}
+
+#[expect(clippy::unit_arg, reason = "one line for each command is easiest to read")]
+fn ask_now(state: &mut State, command: TakeCommand, call: &mut Call<'_>) -> Outcome {
     match command {
         TakeCommand::Take(wish) => take(state, wish, call),
         TakeCommand::WaitForWork => wait_for_work(state, call.client, call.context),
