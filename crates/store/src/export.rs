@@ -35,6 +35,7 @@ mod line;
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 
+use bytes::Bytes;
 use sha2::{Digest as _, Sha256};
 use windlass_engine::{
     Batch, DayBegin, Job, JobState, NewJob, Payload, QueueId, QueueImage, QueueKind, Recurrence, Schedule, Timestamp,
@@ -42,7 +43,7 @@ use windlass_engine::{
 };
 
 use self::line::Line;
-use crate::record::{MetaRecord, Record, encode_queue};
+use crate::record::{MetaRecord, Record};
 use crate::salvage::Salvage;
 
 /// The version of the format.
@@ -137,7 +138,7 @@ pub(crate) struct Lines<'a> {
     written: u64,
     exported: Exported,
     /// The names of queues, for the lines of their jobs.
-    names: BTreeMap<QueueId, bytes::Bytes>,
+    names: BTreeMap<QueueId, Bytes>,
     /// The wall clock minus the engine's time.
     skew_ms: i64,
     next_number: Option<u64>,
@@ -147,13 +148,13 @@ impl<'a> Lines<'a> {
     pub(crate) fn begin(to: &'a mut dyn Write, about: About<'_>, shown: Shown) -> io::Result<Self> {
         let (sum, exported, names) = (Sha256::new(), Exported::default(), BTreeMap::new());
         let mut lines = Self { to, sum, written: 0, exported, names, skew_ms: 0, next_number: None };
-        let mut line = Line::default();
-        line.number("windlass_export", EXPORT_VERSION);
-        line.text("daemon", about.daemon.as_bytes());
-        line.number("commit", shown.commit);
-        line.number("written_at_ms", about.written_at.0);
-        line.number("records", shown.records);
-        line.number("whole", shown.whole.into());
+        let line = Line::default()
+            .number("windlass_export", EXPORT_VERSION)
+            .text("daemon", about.daemon.as_bytes())
+            .number("commit", shown.commit)
+            .number("written_at_ms", about.written_at.0)
+            .number("records", shown.records)
+            .number("whole", u64::from(shown.whole));
         lines.write(&line.finish())?;
         Ok(lines)
     }
@@ -209,17 +210,14 @@ impl<'a> Lines<'a> {
     /// Completes the export.
     pub(crate) fn end(mut self) -> io::Result<Exported> {
         if let Some(next) = self.next_number {
-            let mut line = Line::default();
-            line.number("next_number", next);
-            self.write(&line.finish())?;
+            self.write(&Line::default().number("next_number", next).finish())?;
         }
-        let mut line = Line::default();
         let Exported { jobs, queues, schedules, batches, days } = self.exported;
-        line.number("export_end", self.written);
         let counts =
             [("jobs", jobs), ("queues", queues), ("schedules", schedules), ("batches", batches), ("days", days)];
-        counts.into_iter().for_each(|(name, count)| line.number(name, count));
-        line.text("sha256", hex::encode(self.sum.finalize()).as_bytes());
+        let line = Line::default().number("export_end", self.written);
+        let line = counts.into_iter().fold(line, |line, (name, count)| line.number(name, count));
+        let line = line.text("sha256", hex::encode(self.sum.finalize()).as_bytes());
         self.to.write_all(line.finish().as_bytes())?;
         self.to.flush()?;
         Ok(self.exported)
@@ -233,140 +231,104 @@ impl<'a> Lines<'a> {
 }
 
 fn engine_line(meta: MetaRecord) -> String {
-    let mut line = Line::default();
-    line.number("engine", meta.meta.boot_count);
-    put_totals(&mut line, &meta.meta.totals);
-    line.record(&Record::Meta(meta));
-    line.finish()
+    let line = Line::default().number("engine", meta.meta.boot_count);
+    with_totals(line, &meta.meta.totals).record(&Record::Meta(meta))
 }
 
 fn day_line(begin: &DayBegin) -> String {
-    let mut line = Line::default();
-    line.number("day", begin.day);
-    line.number("number", begin.number);
-    put_totals(&mut line, &begin.totals);
-    line.record(&Record::Day(*begin));
-    line.finish()
+    let line = Line::default().number("day", begin.day).number("number", begin.number);
+    with_totals(line, &begin.totals).record(&Record::Day(*begin))
 }
 
-fn put_totals(line: &mut Line, totals: &Totals) {
-    let named = [("pushed", totals.pushed), ("succeeded", totals.succeeded), ("failed", totals.failed)];
-    named.into_iter().for_each(|(name, total)| line.number(name, total));
+fn with_totals(line: Line, totals: &Totals) -> Line {
+    line.number("pushed", totals.pushed).number("succeeded", totals.succeeded).number("failed", totals.failed)
 }
 
 fn queue_line(image: &QueueImage) -> String {
-    let mut line = Line::default();
-    line.text("queue_settings", &image.name);
     let kind = match image.kind {
         QueueKind::Work => "work",
         QueueKind::Cycle => "cycle",
     };
-    line.text("kind", kind.as_bytes());
-    line.number("paused", u64::from(!image.paused.is_empty()));
-    image.paused_at.into_iter().for_each(|at| line.number("paused_at_ms", at.0));
-    let mut record = Vec::new();
-    encode_queue(image, &mut record);
-    line.base64("record_base64", &record);
-    line.finish()
+    Line::default()
+        .text("queue_settings", &*image.name)
+        .text("kind", kind.as_bytes())
+        .number("paused", u64::from(!image.paused.is_empty()))
+        .number("paused_at_ms", image.paused_at.map(|at| at.0))
+        .record(&Record::QueueSet(image.clone()))
 }
 
-fn job_line(job: &Job, queue: Option<&bytes::Bytes>) -> String {
-    let mut line = Line::default();
-    line.number("job", job.id.0);
-    match queue {
-        Some(name) => line.text("queue", name),
-        None => line.number("queue_number", job.queue.0.into()),
-    }
-    line.number("origin", job.protocol.0.into());
-    line.number("priority", job.priority.value().into());
+/// Bytes, unless there are none.
+fn given(bytes: &[u8]) -> Option<&[u8]> {
+    Some(bytes).filter(|bytes| !bytes.is_empty())
+}
+
+/// The body of a job is in a field of its own, behind the others.
+fn job_line(job: &Job, queue: Option<&Bytes>) -> String {
     let (place, due_at) = place(&job.state);
-    line.text("place", place.as_bytes());
-    line.number("ready_at_ms", job.ready_at.0);
-    if let Some(at) = due_at.filter(|at| *at < Timestamp::NEVER) {
-        line.number("due_at_ms", at.0);
-    }
-    line.number("attempts", job.attempts.into());
-    line.number("failures", job.failures.into());
-    if let Some(key) = job.key() {
-        line.text("key", key);
-    }
-    if !job.name().is_empty() {
-        line.text("name", job.name());
-    }
-    if let Some(failure) = job.extra.as_deref().and_then(|extra| extra.failure.as_deref()) {
-        line.text("failure", &failure.message);
-    }
-    if let Some(member) = job.extra.as_deref().and_then(|extra| extra.member) {
-        line.number("in_batch", member.batch.0);
-    }
-    if !job.meta().is_empty() {
-        line.base64("meta_base64", &job.meta());
-    }
-    line.base64("body_base64", job.body());
+    let extra = job.extra.as_deref();
     let bare = Job { payload: Payload::copy(job.key(), job.name(), &[]), ..job.clone() };
-    line.record(&Record::Put(bare));
-    line.finish()
+    Line::default()
+        .number("job", job.id.0)
+        .text("queue", queue.map(|name| &**name))
+        .number("queue_number", queue.is_none().then_some(job.queue.0.into()))
+        .number("origin", u64::from(job.protocol.0))
+        .number("priority", u64::from(job.priority.value()))
+        .text("place", place.as_bytes())
+        .number("ready_at_ms", job.ready_at.0)
+        .number("due_at_ms", due_at.filter(|at| *at < Timestamp::NEVER).map(|at| at.0))
+        .number("attempts", u64::from(job.attempts))
+        .number("failures", u64::from(job.failures))
+        .text("key", job.key())
+        .text("name", given(job.name()))
+        .text("failure", extra.and_then(|extra| extra.failure.as_deref()).map(|failure| &*failure.message))
+        .number("in_batch", extra.and_then(|extra| extra.member).map(|member| member.batch.0))
+        .base64("meta_base64", given(&job.meta()))
+        .base64("body_base64", job.body())
+        .record(&Record::Put(bare))
 }
 
 fn batch_line(batch: &Batch) -> String {
-    let mut line = Line::default();
-    line.number("batch", batch.id.0);
-    line.number("origin", batch.protocol.0.into());
-    line.number("jobs", batch.progress.total);
-    line.number("succeeded", batch.progress.succeeded);
-    line.text("name", &batch.name);
-    if let Some(parent) = &batch.parent_name {
-        line.text("parent", parent);
-    }
-    if !batch.about.is_empty() {
-        line.text("about", &batch.about);
-    }
-    if !batch.meta.is_empty() {
-        line.base64("meta_base64", &batch.meta);
-    }
-    if let Some(job) = &batch.complete {
-        line.text("complete_queue", &job.queue);
-        line.base64("complete_body_base64", &job.body);
-    }
-    if let Some(job) = &batch.success {
-        line.text("success_queue", &job.queue);
-        line.base64("success_body_base64", &job.body);
-    }
-    line.record(&Record::Batch(Box::new(batch.clone())));
-    line.finish()
+    let (complete, success) = (batch.complete.as_deref(), batch.success.as_deref());
+    Line::default()
+        .number("batch", batch.id.0)
+        .number("origin", u64::from(batch.protocol.0))
+        .number("jobs", batch.progress.total)
+        .number("succeeded", batch.progress.succeeded)
+        .text("name", &*batch.name)
+        .text("parent", batch.parent_name.as_deref())
+        .text("about", given(&batch.about))
+        .base64("meta_base64", given(&batch.meta))
+        .text("complete_queue", complete.map(|job| &*job.queue))
+        .base64("complete_body_base64", complete.map(|job| &*job.body))
+        .text("success_queue", success.map(|job| &*job.queue))
+        .base64("success_body_base64", success.map(|job| &*job.body))
+        .record(&Record::Batch(Box::new(batch.clone())))
 }
 
 fn schedule_line(schedule: &Schedule) -> String {
-    let (mut line, job) = (Line::default(), &schedule.job);
-    line.number("schedule", schedule.id.0);
-    line.text("queue", &job.queue);
-    line.number("origin", job.protocol.0.into());
-    line.number("priority", job.priority.value().into());
-    match &schedule.recurrence {
-        Recurrence::Cron(cron) => line.text("cron", cron.to_string().as_bytes()),
-        Recurrence::Zoned(cron, zone) => {
-            line.text("cron", cron.to_string().as_bytes());
-            line.text("timezone", zone.name().as_bytes());
-        }
-        Recurrence::Every { interval_ms } => line.number("every_ms", *interval_ms),
-    }
-    line.number("next_at_ms", schedule.next_at.0);
-    if let Some(runs) = schedule.runs_left {
-        line.number("runs_left", runs);
-    }
-    let unique = job.unique.as_ref().map(|unique| &unique.key);
-    for (field, bytes) in [("key", schedule.key.as_ref()), ("unique", unique), ("name", job.name.as_ref())] {
-        if let Some(bytes) = bytes {
-            line.text(field, bytes);
-        }
-    }
-    if !job.meta.is_empty() {
-        line.base64("meta_base64", &job.meta);
-    }
-    line.base64("body_base64", &job.body);
-    let job = NewJob { body: bytes::Bytes::new(), ..job.clone() };
-    line.record(&Record::Schedule(Box::new(Schedule { job, ..schedule.clone() })));
-    line.finish()
+    let job = &schedule.job;
+    let (cron, zone, every_ms) = match &schedule.recurrence {
+        Recurrence::Cron(cron) => (Some(cron.to_string()), None, None),
+        Recurrence::Zoned(cron, zone) => (Some(cron.to_string()), Some(zone.name()), None),
+        Recurrence::Every { interval_ms } => (None, None, Some(*interval_ms)),
+    };
+    let bare = Schedule { job: NewJob { body: Bytes::new(), ..job.clone() }, ..schedule.clone() };
+    Line::default()
+        .number("schedule", schedule.id.0)
+        .text("queue", &*job.queue)
+        .number("origin", u64::from(job.protocol.0))
+        .number("priority", u64::from(job.priority.value()))
+        .text("cron", cron.as_deref().map(str::as_bytes))
+        .text("timezone", zone.map(str::as_bytes))
+        .number("every_ms", every_ms)
+        .number("next_at_ms", schedule.next_at.0)
+        .number("runs_left", schedule.runs_left)
+        .text("key", schedule.key.as_deref())
+        .text("unique", job.unique.as_ref().map(|unique| &*unique.key))
+        .text("name", job.name.as_deref())
+        .base64("meta_base64", given(&job.meta))
+        .base64("body_base64", &*job.body)
+        .record(&Record::Schedule(Box::new(bare)))
 }
 
 /// The name of a place, and its time.

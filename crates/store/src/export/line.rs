@@ -18,32 +18,37 @@ impl Line {
         self.text.push(':');
     }
 
-    pub(super) fn number(&mut self, name: &str, value: u64) {
-        self.name(name);
-        self.text.push_str(&value.to_string());
-    }
-
-    pub(super) fn text(&mut self, name: &str, bytes: &[u8]) {
-        match std::str::from_utf8(bytes) {
-            Ok(text) => {
-                self.name(name);
-                self.string(text);
-            }
-            Err(_) => self.base64(&format!("{name}_base64"), bytes),
+    pub(super) fn number(mut self, name: &str, value: impl Into<Option<u64>>) -> Self {
+        if let Some(value) = value.into() {
+            self.name(name);
+            self.text.push_str(&value.to_string());
         }
+        self
     }
 
-    pub(super) fn base64(&mut self, name: &str, bytes: &[u8]) {
+    pub(super) fn text<'t>(mut self, name: &str, bytes: impl Into<Option<&'t [u8]>>) -> Self {
+        let Some(bytes) = bytes.into() else { return self };
+        let Ok(text) = std::str::from_utf8(bytes) else { return self.base64(&format!("{name}_base64"), bytes) };
         self.name(name);
-        self.text.push('"');
-        STANDARD.encode_string(bytes, &mut self.text);
-        self.text.push('"');
+        self.string(text);
+        self
     }
 
-    pub(super) fn record(&mut self, record: &Record) {
+    pub(super) fn base64<'t>(mut self, name: &str, bytes: impl Into<Option<&'t [u8]>>) -> Self {
+        if let Some(bytes) = bytes.into() {
+            self.name(name);
+            self.text.push('"');
+            STANDARD.encode_string(bytes, &mut self.text);
+            self.text.push('"');
+        }
+        self
+    }
+
+    /// The line ends with the record.
+    pub(super) fn record(self, record: &Record) -> String {
         let mut bytes = Vec::new();
         record.encode(&mut bytes);
-        self.base64("record_base64", &bytes);
+        self.base64("record_base64", &*bytes).finish()
     }
 
     fn string(&mut self, text: &str) {
@@ -70,11 +75,7 @@ mod tests {
 
     #[test]
     fn base64_as_in_the_rfc() {
-        let encoded = |bytes: &[u8]| {
-            let mut line = Line::default();
-            line.base64("b", bytes);
-            line.finish()
-        };
+        let encoded = |bytes: &[u8]| Line::default().base64("b", bytes).finish();
         let table =
             [("", ""), ("f", "Zg=="), ("fo", "Zm8="), ("foo", "Zm9v"), ("foob", "Zm9vYg=="), ("fooba", "Zm9vYmE=")];
         for (bytes, letters) in table {
@@ -85,10 +86,8 @@ mod tests {
 
     #[test]
     fn names_of_every_kind() {
-        let mut line = Line::default();
-        line.number("n", 7);
-        line.text("plain", b"a \"b\" \\ \n \xc3\xa9");
-        line.text("raw", b"\xff\xfe");
+        let line = Line::default().number("n", 7).number("none", None).text("none", None);
+        let line = line.text("plain", &b"a \"b\" \\ \n \xc3\xa9"[..]).text("raw", &b"\xff\xfe"[..]);
         assert_eq!(line.finish(), "{\"n\":7,\"plain\":\"a \\\"b\\\" \\\\ \\u000a \u{e9}\",\"raw_base64\":\"//4=\"}\n");
     }
 }
