@@ -5,7 +5,6 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 
 use bytes::Bytes;
 use serde::Serialize;
@@ -69,11 +68,9 @@ pub struct Chore {
 impl InfoText<'_> {
     /// The object up to its first queue. [`queue_member`] writes each queue.
     pub fn before_queues(&self) -> String {
+        let (now, clock, waiting) = (time_text(self.now_ms), clock_text(self.now_ms), self.waiting_in_default);
         format!(
-            "{{\"now\":\"{}\",\"server_utc_time\":\"{}\",\"faktory\":{{\"default_size\":{},\"queues\":{{",
-            time_text(self.now_ms),
-            clock_text(self.now_ms),
-            self.waiting_in_default,
+            "{{\"now\":\"{now}\",\"server_utc_time\":\"{clock}\",\"faktory\":{{\"default_size\":{waiting},\"queues\":{{"
         )
     }
 
@@ -84,40 +81,21 @@ impl InfoText<'_> {
         };
         let watch = |Chore { size, done }: &Chore| format!("{{\"reaped\":{done},\"size\":{size}}}");
         let Self { dead, retries, scheduled, working, workers, .. } = self;
-        let mut text = String::with_capacity(900);
-        let _ = write!(
-            text,
-            "}},\"sets\":{{\"dead\":{},\"retries\":{},\"scheduled\":{},\"working\":{}}},\
-             \"tasks\":{{\"Busy\":{},\"Dead\":{},\"Retries\":{},\"Scheduled\":{},\"Workers\":{}}},\
-             \"total_failures\":{},\"total_processed\":{},\"total_enqueued\":{},\"total_queues\":{}}},",
-            dead.size,
-            retries.size,
-            scheduled.size,
-            working.size,
-            watch(working),
-            set(dead),
-            set(retries),
-            set(scheduled),
-            watch(workers),
-            self.total_failures,
-            self.total_processed,
-            self.waiting,
-            self.queues,
-        );
-        let _ = write!(
-            text,
-            "\"server\":{{\"description\":{},\"faktory_version\":\"{}\",\"windlass_version\":\"{}\",\"uptime\":{},\
-             \"connections\":{},\"command_count\":{},\"used_memory_mb\":{},\"misfits\":{}}}}}",
-            quoted(self.description),
-            self.faktory_version,
-            self.windlass_version,
-            self.uptime_s,
-            self.connections,
-            self.command_count,
-            self.used_memory_mb,
-            self.misfits,
-        );
-        text
+        let Self { queues, waiting, total_failures, total_processed, faktory_version, windlass_version, .. } = self;
+        let Self { uptime_s, connections, command_count, used_memory_mb, misfits, .. } = self;
+        let sizes = [dead, retries, scheduled, working].map(|chore| chore.size);
+        let ([dead_size, retries_size, scheduled_size, working_size], description) = (sizes, quoted(self.description));
+        let (dead, retries, scheduled) = (set(dead), set(retries), set(scheduled));
+        let (working, workers) = (watch(working), watch(workers));
+        format!(
+            "}},\"sets\":{{\"dead\":{dead_size},\"retries\":{retries_size},\"scheduled\":{scheduled_size},\
+             \"working\":{working_size}}},\"tasks\":{{\"Busy\":{working},\"Dead\":{dead},\"Retries\":{retries},\
+             \"Scheduled\":{scheduled},\"Workers\":{workers}}},\"total_failures\":{total_failures},\
+             \"total_processed\":{total_processed},\"total_enqueued\":{waiting},\"total_queues\":{queues}}},\
+             \"server\":{{\"description\":{description},\"faktory_version\":\"{faktory_version}\",\
+             \"windlass_version\":\"{windlass_version}\",\"uptime\":{uptime_s},\"connections\":{connections},\
+             \"command_count\":{command_count},\"used_memory_mb\":{used_memory_mb},\"misfits\":{misfits}}}}}"
+        )
     }
 }
 
@@ -128,11 +106,10 @@ pub fn health_object(
     description: &str,
     faktory_version: &str,
 ) -> String {
+    let (now, description) = (time_text(now_ms), quoted(description));
     format!(
-        "{{\"now\":\"{}\",\"server\":{{\"command_count\":{command_count},\"connections\":{connections},\
-         \"description\":{},\"faktory_version\":\"{faktory_version}\"}}}}",
-        time_text(now_ms),
-        quoted(description),
+        "{{\"now\":\"{now}\",\"server\":{{\"command_count\":{command_count},\"connections\":{connections},\
+         \"description\":{description},\"faktory_version\":\"{faktory_version}\"}}}}"
     )
 }
 

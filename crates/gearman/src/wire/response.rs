@@ -152,24 +152,16 @@ impl<'a> Response<'a> {
             }
             Self::Work { handle, report } => report.write(handle, packet),
             Self::StatusRes { handle, status } => {
-                let (mut numerator, mut denominator) = (itoa::Buffer::new(), itoa::Buffer::new());
-                let (known, running) = (flag(status.known), flag(status.running));
-                let numerator = numerator.format(status.numerator).as_bytes();
-                packet(
-                    Kind::STATUS_RES,
-                    &[handle, known, running, numerator, denominator.format(status.denominator).as_bytes()],
-                );
+                status.write(|[known, running, numerator, denominator]| {
+                    packet(Kind::STATUS_RES, &[handle, known, running, numerator, denominator]);
+                });
             }
             Self::StatusResUnique { unique, status, clients } => {
-                let (mut numerator, mut denominator) = (itoa::Buffer::new(), itoa::Buffer::new());
-                let (known, running) = (flag(status.known), flag(status.running));
-                let numerator = numerator.format(status.numerator).as_bytes();
-                let denominator = denominator.format(status.denominator).as_bytes();
                 let mut buffer = itoa::Buffer::new();
-                packet(
-                    Kind::STATUS_RES_UNIQUE,
-                    &[unique, known, running, numerator, denominator, buffer.format(clients).as_bytes()],
-                );
+                let clients = buffer.format(clients).as_bytes();
+                status.write(|[known, running, numerator, denominator]| {
+                    packet(Kind::STATUS_RES_UNIQUE, &[unique, known, running, numerator, denominator, clients]);
+                });
             }
             Self::EchoRes { data } => packet(Kind::ECHO_RES, &[data]),
             Self::OptionRes { name } => packet(Kind::OPTION_RES, &[name]),
@@ -237,6 +229,13 @@ impl Status {
         let (numerator, denominator) = (status_number(numerator), status_number(denominator));
         Self { known: known == b"1", running: running == b"1", numerator, denominator }
     }
+
+    fn write(self, packet: impl FnOnce([&[u8]; 4])) {
+        let flag = |set: bool| if set { &b"1"[..] } else { b"0" };
+        let (mut numerator, mut denominator) = (itoa::Buffer::new(), itoa::Buffer::new());
+        let numbers = (numerator.format(self.numerator), denominator.format(self.denominator));
+        packet([flag(self.known), flag(self.running), numbers.0.as_bytes(), numbers.1.as_bytes()]);
+    }
 }
 
 /// The arguments of a packet that needs this many. The last is the whole rest of the body, NULs included.
@@ -247,8 +246,4 @@ fn split<const NEEDED: usize>(packet: &Packet) -> Result<[&[u8]; NEEDED], Respon
         *argument = present.next().ok_or(ResponseError::TooFewArguments { kind: packet.kind, found })?;
     }
     Ok(arguments)
-}
-
-fn flag(set: bool) -> &'static [u8] {
-    if set { b"1" } else { b"0" }
 }
