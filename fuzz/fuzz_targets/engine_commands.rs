@@ -654,7 +654,7 @@ impl Ask {
                 })))
             }
             Self::RuleQueue(queue, ruled) => {
-                Command::Queue(QueueCommand::SetRules { queue: queue.bytes(), rules: ruled.rules() })
+                Command::Queue(QueueCommand::SetRules { queue: queue.bytes(), rules: ruled.rules().into() })
             }
             Self::SetPolicy(queue, held) => Command::Queue(QueueCommand::SetPolicy {
                 queue: queue.bytes(),

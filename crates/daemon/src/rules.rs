@@ -52,8 +52,9 @@ pub(crate) fn bridge(config: &Config) -> Bridge {
 
 /// Reconciles the engine's rules with the configuration.
 pub(crate) fn agree(broker: &dyn Broker, wanted: Rules) -> Reconciliation {
-    let set =
-        |queue, rules: Option<QueueRules>| QueueCommand::SetRules { queue, rules: rules.unwrap_or_default() }.into();
+    let set = |queue, rules: Option<QueueRules>| {
+        QueueCommand::SetRules { queue, rules: rules.unwrap_or_default().into() }.into()
+    };
     reconcile::agree("queues", broker, configured(broker, ruled), wanted, PartialEq::eq, set)
 }
 

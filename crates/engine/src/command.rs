@@ -288,8 +288,9 @@ pub enum QueueCommand {
     SetRules {
         /// Its name. The queue need not be known, and does not become known.
         queue: Bytes,
-        /// All rules of the queue: they replace the previous ones.
-        rules: QueueRules,
+        /// All rules of the queue: they replace the previous ones. In a box, because every command is as
+        /// large as the largest.
+        rules: Box<QueueRules>,
     },
     /// Set what holds for all queues without rules of their own, and which of their jobs may start when, also for queues
     /// that come later; replaces the previous setting. Not journalled. Scans all queues, the ready jobs of those whose

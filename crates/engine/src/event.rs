@@ -203,7 +203,7 @@ pub enum Notice {
         /// Its coalescing key, empty if it has none.
         key: Bytes,
         /// The outcome; `None`: the client listens from now on.
-        end: Option<End>,
+        end: Option<Box<End>>,
     },
 }
 
@@ -337,10 +337,8 @@ impl Event {
             }
             Self::Reply(_, Reply::Taken(job)) | Self::Notice(Notice::Delivered(job)) => &job.body,
             Self::Notice(Notice::Progress { note, .. }) => note.body(),
-            Self::Notice(
-                Notice::Ended { end: End::Succeeded { result, .. }, .. }
-                | Notice::Collected { end: Some(End::Succeeded { result, .. }), .. },
-            ) => result,
+            Self::Notice(Notice::Ended { end, .. }) => end.result()?,
+            Self::Notice(Notice::Collected { end: Some(end), .. }) => end.result()?,
             Self::Reply(..) | Self::Notice(_) => return None,
         };
         (bytes.len() >= bytes_min).then(|| bytes.clone())
@@ -432,13 +430,17 @@ impl Notice {
             Self::Delivered(job) => job.bytes(),
             Self::Progress { note, .. } => note.body().len(),
             Self::Ended { end, .. } => end.bytes(),
-            Self::Collected { key, end, .. } => key.len() + end.as_ref().map_or(0, End::bytes),
+            Self::Collected { key, end, .. } => key.len() + end.as_deref().map_or(0, End::bytes),
             Self::WorkAvailable | Self::Watched(_) | Self::Close => 0,
         }
     }
 }
 
 impl End {
+    const fn result(&self) -> Option<&Bytes> {
+        if let Self::Succeeded { result, .. } = self { Some(result) } else { None }
+    }
+
     pub(crate) fn bytes(&self) -> usize {
         match self {
             Self::Succeeded { result, .. } => result.len(),

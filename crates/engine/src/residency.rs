@@ -143,6 +143,7 @@ impl Residency {
     }
 
     /// A job of this queue was handed out: the ones behind it are next. Returns how many jobs it has looked at.
+    #[inline(never)]
     pub(crate) fn handed_out(&mut self, jobs: &Jobs, (id, queue): (QueueId, &Queue), at: SortKey) -> u32 {
         if self.windows.len() >= WINDOWS_MAX && !self.windows.contains_key(&id) {
             self.windows.clear();

@@ -171,3 +171,10 @@ fn bytes_keep_their_place_among_commands() {
     out.bytes().extend_from_slice(b"still due");
     assert_eq!(out.take_leading_bytes().as_deref(), Some(&b"still due"[..]));
 }
+
+/// They move from the socket to the engine and back, several times each: beyond this size each move is a call.
+#[test]
+fn what_moves_with_every_command_is_small() {
+    let sizes = [size_of::<crate::Item>(), size_of::<windlass_engine::Event>()];
+    assert!(sizes[0] <= 120 && sizes[1] <= 64, "{sizes:?}");
+}

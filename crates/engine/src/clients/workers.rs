@@ -87,9 +87,9 @@ impl Workers {
         self.returning.entry(name.into()).or_default().push(job);
     }
 
-    /// The workers that are expected back, with their jobs; none from now on.
-    pub(crate) fn take_expected(&mut self) -> BTreeMap<Box<[u8]>, Vec<JobId>> {
-        std::mem::take(&mut self.returning)
+    /// A worker that is expected back, with its jobs; not any more from now on.
+    pub(crate) fn pop_expected(&mut self) -> Option<(Box<[u8]>, Vec<JobId>)> {
+        self.returning.pop_first()
     }
 
     pub(crate) fn len(&self) -> usize {

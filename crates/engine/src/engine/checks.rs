@@ -34,11 +34,11 @@ pub(super) fn check_body(state: &State, queue: QueueId, body: &[u8]) -> Outcome 
 
 /// Finds the job in this scope, in any state.
 pub(super) fn find(state: &State, job: &JobRef, scope: Scope) -> Outcome<Slot> {
-    find_where(state, job, |job| scope.has_job(state, job))
+    find_where(state, job, |job| scope.has_job(state, job)).map(|(slot, _)| slot)
 }
 
 /// Finds the job among those that `accepts` admits.
-fn find_where(state: &State, job: &JobRef, accepts: impl Fn(&Job) -> bool) -> Outcome<Slot> {
+fn find_where<'a>(state: &'a State, job: &JobRef, accepts: impl Fn(&Job) -> bool) -> Outcome<(Slot, &'a Job)> {
     let slot = match job {
         JobRef::Id(id) => state.jobs.slot(*id),
         JobRef::Name(name) => state.jobs.named(name, &accepts),
@@ -47,8 +47,8 @@ fn find_where(state: &State, job: &JobRef, accepts: impl Fn(&Job) -> bool) -> Ou
         }
         JobRef::KeyAnywhere { protocol, key } => state.jobs.keyed_anywhere(*protocol, key, state.queues.numbers()),
     };
-    let accepted = slot.filter(|slot| state.jobs.at(*slot).is_some_and(&accepts));
-    accepted.ok_or(Refusal::NotFound(Thing::Job))
+    let found = slot.and_then(|slot| Some((slot, state.jobs.at(slot)?)));
+    found.filter(|(_, job)| accepts(job)).ok_or(Refusal::NotFound(Thing::Job))
 }
 
 /// Finds the job, if it is leased and the proof holds. A valid proof reaches a job beyond the client's scope, too: its
@@ -66,8 +66,8 @@ pub(super) fn leased(state: &State, client: ClientId, job: &JobRef, proof: Proof
             Proof::Late => false,
         })
     };
-    let slot = find_where(state, job, |job| is_proved(job) || scope().has_job(state, job))?;
-    if state.jobs.at(slot).is_some_and(is_proved) { Ok(slot) } else { Err(Refusal::NotHeld) }
+    let (slot, job) = find_where(state, job, |job| is_proved(job) || scope().has_job(state, job))?;
+    if is_proved(job) { Ok(slot) } else { Err(Refusal::NotHeld) }
 }
 
 /// Whether the client belongs to a worker known by name.

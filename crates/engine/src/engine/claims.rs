@@ -147,6 +147,7 @@ fn listen_again(state: &mut State, job: JobId, call: &mut Call<'_>) {
 // ---- the end of the grace ------------------------------------------------------------------------------------------
 
 /// Gives up the leases whose jobs no client has brought back: their workers' reports are refused.
+#[cold]
 pub(super) fn give_up(state: &mut State, context: &mut Context) {
     while let Some(Expected { client, reports, .. }) = state.succession.as_mut().and_then(Succession::give_up_one) {
         do_reports(state, client, reports, context);

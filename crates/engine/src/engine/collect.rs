@@ -23,6 +23,7 @@ use crate::work::CHANGE;
 const PAGE_BYTES: usize = 256 << 10;
 
 /// One page of the jobs that wait for a client of this name.
+#[inline(never)]
 pub(super) fn collect(state: &mut State, name: &[u8], from: JobId, call: &mut Call<'_>) -> Outcome {
     let protocol = state.clients.opened(call.client)?.protocol().ok_or(Refusal::OutOfPlace)?;
     let limit = state.page(u32::MAX);
@@ -51,7 +52,7 @@ fn collect_one(state: &mut State, slot: Slot, call: &mut Call<'_>) -> Option<Not
     let job = state.jobs.at(slot)?;
     let (id, key) = (job.id, Bytes::copy_from_slice(job.key().unwrap_or_default()));
     let end = if job.is_over() {
-        Some(hand_over(state, slot, call.context)?)
+        Some(Box::new(hand_over(state, slot, call.context)?))
     } else if job.listeners().contains(&call.client) {
         return None;
     } else {

@@ -1,4 +1,5 @@
-//! The way of each command to the function that carries it out: one match for each family.
+//! The way of each command to the function that carries it out: one match for each family. The code of jobs, takes and
+//! leases must fit into a small cache, so the other families are not inlined.
 
 use super::call::Call;
 use super::state::State;
@@ -23,41 +24,17 @@ pub(super) fn dispatch(state: &mut State, command: Command, call: &mut Call<'_>)
         Command::Lease(report) => leases::report(state, report, call),
         Command::Query(query) => answer(state, query, call),
         Command::Queue(command) => queue(state, command, call),
-        Command::Schedule(ScheduleCommand::Set(new)) => schedules::set_schedule(state, *new, call),
-        Command::Schedule(ScheduleCommand::Remove(which)) => schedules::remove_schedule(state, &which, call),
-        Command::Schedule(ScheduleCommand::Run(which)) => schedules::run_now(state, &which, call),
-        Command::Schedule(ScheduleCommand::Pause { schedule, paused }) => {
-            schedules::pause_schedule(state, &schedule, paused, call)
-        }
-        Command::Batch(BatchCommand::New(new)) => batches::new_batch(state, *new, call),
-        Command::Batch(BatchCommand::Open { batch, hold_ms }) => batches::open_batch(state, &batch, hold_ms, call),
-        Command::Batch(BatchCommand::Commit { batch }) => batches::commit_batch(state, &batch, call),
+        Command::Schedule(command) => schedule(state, command, call),
+        Command::Batch(command) => batch(state, command, call),
         Command::Barrier => Ok(call.reply(Reply::Settled)),
         Command::Claim(claim) => claims::claim(state, *claim, call),
-        Command::Bulk(BulkCommand::Mutate { filter, action, after, limit }) => {
-            Ok(list::mutate(state, &filter, action, (after, limit), call))
-        }
-        Command::Bulk(BulkCommand::Flush { protocol, after, limit }) => {
-            flush::flush(state, protocol, (after, limit), call)
-        }
-        Command::Bulk(BulkCommand::Redrive { filter, to, delay_ms, per_second, after, limit }) => {
-            redrive::redrive(state, (&filter, &to), (delay_ms, per_second), (after, limit), call)
-        }
-        Command::Bulk(BulkCommand::ReadKeys { after, limit }) => Ok(policies::read_keys(state, (after, limit), call)),
-        Command::Worker(WorkerCommand::Register { worker, about }) => {
-            workers::register_worker(state, &worker, about, call)
-        }
-        Command::Worker(WorkerCommand::Beat { worker, state: to, memory_bytes }) => {
-            workers::beat(state, &worker, (to, memory_bytes), call)
-        }
-        Command::Worker(WorkerCommand::SetState { worker, state: to }) => {
-            workers::set_worker_state(state, &worker, to, call)
-        }
-        Command::Worker(WorkerCommand::Drain) => Ok(workers::drain(state, call)),
+        Command::Bulk(command) => bulk(state, command, call),
+        Command::Worker(command) => worker(state, command, call),
     }
 }
 
 #[expect(clippy::unit_arg, reason = "one line for each command is easiest to read")]
+#[inline(never)]
 fn client(state: &mut State, command: ClientCommand, call: &mut Call<'_>) -> Outcome {
     match command {
         ClientCommand::Open(info) => state.clients.open(call.client, info),
@@ -95,10 +72,57 @@ fn queue(state: &mut State, command: QueueCommand, call: &mut Call<'_>) -> Outco
         QueueCommand::Limit { queue, jobs_max } => queues::limit_queue(state, &queue, jobs_max, call),
         QueueCommand::Throttle { queue, throttle } => queues::throttle_queue(state, &queue, throttle, call),
         QueueCommand::Bridge(bridge) => Ok(queues::bridge(state, *bridge, call)),
-        QueueCommand::SetRules { queue, rules } => queues::rule_queue(state, &queue, rules, call),
+        QueueCommand::SetRules { queue, rules } => queues::rule_queue(state, &queue, *rules, call),
         QueueCommand::SetPolicy { queue, policy, by } => queues::set_policy(state, &queue, (policy, &by), call),
         QueueCommand::PauseKey { queue, key, paused } => queues::pause_key(state, &queue, (&key, paused), call),
         QueueCommand::SetPatterns(patterns) => Ok(queues::set_patterns(state, *patterns, call)),
+    }
+}
+
+#[inline(never)]
+fn schedule(state: &mut State, command: ScheduleCommand, call: &mut Call<'_>) -> Outcome {
+    match command {
+        ScheduleCommand::Set(new) => schedules::set_schedule(state, *new, call),
+        ScheduleCommand::Remove(which) => schedules::remove_schedule(state, &which, call),
+        ScheduleCommand::Run(which) => schedules::run_now(state, &which, call),
+        ScheduleCommand::Pause { schedule, paused } => schedules::pause_schedule(state, &schedule, paused, call),
+    }
+}
+
+#[inline(never)]
+fn batch(state: &mut State, command: BatchCommand, call: &mut Call<'_>) -> Outcome {
+    match command {
+        BatchCommand::New(new) => batches::new_batch(state, *new, call),
+        BatchCommand::Open { batch, hold_ms } => batches::open_batch(state, &batch, hold_ms, call),
+        BatchCommand::Commit { batch } => batches::commit_batch(state, &batch, call),
+    }
+}
+
+#[expect(clippy::unit_arg, reason = "one line for each command is easiest to read")]
+#[inline(never)]
+fn bulk(state: &mut State, command: BulkCommand, call: &mut Call<'_>) -> Outcome {
+    match command {
+        BulkCommand::Mutate { filter, action, after, limit } => {
+            Ok(list::mutate(state, &filter, action, (after, limit), call))
+        }
+        BulkCommand::Flush { protocol, after, limit } => flush::flush(state, protocol, (after, limit), call),
+        BulkCommand::Redrive { filter, to, delay_ms, per_second, after, limit } => {
+            redrive::redrive(state, (&filter, &to), (delay_ms, per_second), (after, limit), call)
+        }
+        BulkCommand::ReadKeys { after, limit } => Ok(policies::read_keys(state, (after, limit), call)),
+    }
+}
+
+#[expect(clippy::unit_arg, reason = "one line for each command is easiest to read")]
+#[inline(never)]
+fn worker(state: &mut State, command: WorkerCommand, call: &mut Call<'_>) -> Outcome {
+    match command {
+        WorkerCommand::Register { worker, about } => workers::register_worker(state, &worker, about, call),
+        WorkerCommand::Beat { worker, state: to, memory_bytes } => {
+            workers::beat(state, &worker, (to, memory_bytes), call)
+        }
+        WorkerCommand::SetState { worker, state: to } => workers::set_worker_state(state, &worker, to, call),
+        WorkerCommand::Drain => Ok(workers::drain(state, call)),
     }
 }
 

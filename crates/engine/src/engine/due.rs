@@ -88,7 +88,9 @@ fn reach(state: &mut State, context: &mut Context) {
 pub(super) fn end_visit(state: &mut State, context: &mut Context) {
     serve_freed(state, context);
     loop {
-        push_caused(state, context);
+        if !state.caused.is_empty() {
+            push_caused(state, context);
+        }
         while let Some(id) = state.batches.pop_dirty() {
             advance(state, id, context);
         }
@@ -145,6 +147,7 @@ fn next_due(state: &State) -> (Timestamp, Option<Due>) {
 }
 
 /// The time of a job in a timed state has come.
+#[cold]
 fn job_due(state: &mut State, context: &mut Context) {
     let Some(slot) = state.jobs.next_timed(state.skew_ms) else { return };
     match state.jobs.at(slot).map(|job| &job.state) {
@@ -164,6 +167,7 @@ fn job_due(state: &mut State, context: &mut Context) {
 }
 
 /// A woken sleeper has not come in time: its queue is served again.
+#[cold]
 fn wake_due(state: &mut State, context: &mut Context) {
     if let Some((client, turn)) = state.timers.pop_wake()
         && let Some(queue) = state.waiters().overslept(client, turn)
@@ -172,6 +176,7 @@ fn wake_due(state: &mut State, context: &mut Context) {
     }
 }
 
+#[cold]
 fn fire(state: &mut State, context: &mut Context) {
     let Some((at, timer)) = state.timers.pop(state.skew_ms) else { return };
     if !is_live(state, at, timer) {
@@ -216,6 +221,7 @@ pub(super) fn is_live(state: &State, at: Timestamp, timer: Timer) -> bool {
 }
 
 /// Throws cancelled timers away.
+#[cold]
 fn sweep_timers(state: &mut State) {
     let mut timers = std::mem::take(&mut state.timers);
     timers.sweep(|at, timer| is_live(state, at, timer));

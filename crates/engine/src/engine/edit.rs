@@ -20,6 +20,7 @@ use crate::query::JobView;
 use crate::refusal::Outcome;
 use crate::request::{JobRef, Note};
 
+#[inline(never)]
 pub(super) fn replace(state: &mut State, job: &JobRef, body: &Bytes, call: &mut Call<'_>) -> Outcome {
     let slot = find(state, job, Scope::of(state, call))?;
     if let Some(job) = state.jobs.at(slot) {
@@ -33,6 +34,7 @@ pub(super) fn replace(state: &mut State, job: &JobRef, body: &Bytes, call: &mut 
     Ok(())
 }
 
+#[inline(never)]
 pub(super) fn cancel(state: &mut State, job: &JobRef, call: &mut Call<'_>) -> Outcome {
     let slot = find(state, job, Scope::of(state, call))?;
     discard(state, slot, call.context);
@@ -57,6 +59,7 @@ pub(super) fn view(state: &State, job: &Job) -> Option<JobView> {
     Some(JobView { job: job.clone(), queue: queue.image().name.clone(), codec })
 }
 
+#[inline(never)]
 pub(super) fn track(
     state: &mut State,
     job: &JobRef,

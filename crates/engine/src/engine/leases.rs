@@ -64,6 +64,7 @@ fn finish(state: &mut State, job: &JobRef, proof: Proof, result: &Bytes, call: &
     Ok(())
 }
 
+#[inline(never)]
 fn fail(state: &mut State, job: &JobRef, proof: Proof, failure: Box<Failure>, call: &mut Call<'_>) -> Outcome {
     let slot = match leased(state, call.client, job, proof) {
         Err(Refusal::NotHeld) if proof != Proof::Late => return fail_late(state, job, proof, *failure, call),
@@ -95,6 +96,7 @@ fn fail_late(state: &mut State, job: &JobRef, proof: Proof, failure: Failure, ca
 
 /// The job waits for a worker of another protocol. If no protocol is left, it goes to the dead-letter queue whatever
 /// its retry policy is, so that an operator can see the reason.
+#[inline(never)]
 fn unconvertible(state: &mut State, job: &JobRef, proof: Proof, why: &Bytes, call: &mut Call<'_>) -> Outcome {
     let slot = leased(state, call.client, job, proof)?;
     must_be(state, slot, QueueKind::Work)?;
@@ -124,6 +126,7 @@ fn mark_unfit(state: &mut State, slot: Slot, own: Option<Protocol>) -> bool {
     !is_nobodys
 }
 
+#[inline(never)]
 fn release(state: &mut State, job: &JobRef, proof: Proof, front: bool, call: &mut Call<'_>) -> Outcome {
     let slot = leased(state, call.client, job, proof)?;
     // The daemon returns what its client has never got, of either kind.
@@ -143,6 +146,7 @@ fn release(state: &mut State, job: &JobRef, proof: Proof, front: bool, call: &mu
     Ok(())
 }
 
+#[inline(never)]
 fn extend(
     state: &mut State,
     job: &JobRef,
@@ -159,6 +163,7 @@ fn extend(
     Ok(())
 }
 
+#[inline(never)]
 fn repay(state: &mut State, job: &JobRef, proof: Proof, (body, to): (Bytes, RepayTo), call: &mut Call<'_>) -> Outcome {
     let slot = leased(state, call.client, job, proof)?;
     must_be(state, slot, QueueKind::Cycle)?;
@@ -187,6 +192,7 @@ pub(super) fn move_lease_end(state: &mut State, slot: Slot, until: Timestamp, on
     state.jobs.move_lease_end(slot, until, only_later, state.now, &mut state.timers);
 }
 
+#[inline(never)]
 fn progress(state: &mut State, job: &JobRef, proof: Proof, note: Note, call: &mut Call<'_>) -> Outcome {
     let slot = leased(state, call.client, job, proof)?;
     if proof == Proof::Connection {

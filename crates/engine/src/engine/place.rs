@@ -93,6 +93,9 @@ fn is_over(state: &mut State, (id, ahead): (JobId, Option<JobId>)) {
     if let Some(slot) = ahead.and_then(|ahead| state.jobs.slot(ahead)) {
         state.jobs.claim_key(slot, &mut state.timers);
     }
+    if state.followers.is_empty() {
+        return;
+    }
     let due = JobState::Scheduled(state.wall());
     behind(state, id, &JobState::Parked).into_iter().for_each(|slot| move_job(state, slot, due.clone()));
 }

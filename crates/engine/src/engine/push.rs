@@ -1,7 +1,5 @@
 //! Jobs in: limits, coalescing, creation.
 
-use std::borrow::Cow;
-
 use bytes::Bytes;
 
 use super::call::Call;
@@ -55,11 +53,12 @@ pub(super) fn push_job(
 ) -> Outcome<(JobId, bool, Pushed)> {
     check_new(state, new)?;
     let queue = state.queues.find_or_make(&new.queue, new.kind, Some(new.protocol), state.limits.queues_max)?;
-    let (new, rule) = as_ruled(state, (client, queue), new);
-    let outcome = check_body(state, queue, &new.body).and_then(|()| match (clash(state, queue, &new), rule) {
-        (held, Some(rule)) => coalesce_by(state, (client, queue), &new, (held, rule), context),
-        (Some((slot, clash)), None) => coalesce(state, client, slot, clash, &new, context),
-        (None, None) => insert_new(state, client, queue, &new, context),
+    let (ruled, rule) = as_ruled(state, (client, queue), new);
+    let new = ruled.as_deref().unwrap_or(new);
+    let outcome = check_body(state, queue, &new.body).and_then(|()| match (clash(state, queue, new), rule) {
+        (held, Some(rule)) => coalesce_by(state, (client, queue), new, (held, rule), context),
+        (Some((slot, clash)), None) => coalesce(state, client, slot, clash, new, context),
+        (None, None) => insert_new(state, client, queue, new, context),
     });
     state.queues.drop_if_unknown(queue);
     outcome
@@ -76,27 +75,27 @@ fn check_new(state: &State, new: &NewJob) -> Outcome {
     }
 }
 
-/// A new job as its queue's rules about pushes of one identity have it, and the one that makes them one job. Jobs that no
-/// client pushes repeat no push, and a batch counts each of its jobs.
-fn as_ruled<'a>(
+/// A new job as its queue's rules about pushes of one identity have it, if they change it, and the one that makes them one
+/// job. Jobs that no client pushes repeat no push, and a batch counts each of its jobs.
+fn as_ruled(
     state: &State,
     (client, queue): (ClientId, QueueId),
-    new: &'a NewJob,
-) -> (Cow<'a, NewJob>, Option<Coalesce>) {
+    new: &NewJob,
+) -> (Option<Box<NewJob>>, Option<Coalesce>) {
     let rules =
         state.queues.at(queue).filter(|_| client != NOBODY && new.kind == QueueKind::Work).and_then(Queue::rules);
     if let Some(rule) = rules.and_then(|rules| rules.coalesce).filter(|_| new.batch.is_none() && new.past.is_none())
         && let Some(unique) = identity(state, queue, new, rule)
     {
-        return (Cow::Owned(NewJob { unique: Some(unique), ..new.clone() }), Some(rule));
+        return (Some(Box::new(NewJob { unique: Some(unique), ..new.clone() })), Some(rule));
     }
     if let Some(dedup_ms) = rules.and_then(|rules| rules.dedup_ms).filter(|_| new.durable)
         && let Some(unique) = remembered_by(new)
     {
         let result_keep_ms = new.result_keep_ms.max(dedup_ms);
-        return (Cow::Owned(NewJob { unique: Some(unique), result_keep_ms, ..new.clone() }), None);
+        return (Some(Box::new(NewJob { unique: Some(unique), result_keep_ms, ..new.clone() })), None);
     }
-    (Cow::Borrowed(new), None)
+    (None, None)
 }
 
 /// What makes a push the repetition of another.
@@ -111,6 +110,7 @@ fn remembered_by(new: &NewJob) -> Option<Unique> {
 }
 
 /// A submit to a queue where those of one identity are one job while it waits, and one more while it runs.
+#[cold]
 fn coalesce_by(
     state: &mut State,
     (client, queue): (ClientId, QueueId),
@@ -155,6 +155,7 @@ fn clash(state: &State, queue: QueueId, new: &NewJob) -> Option<(Slot, Clash)> {
 }
 
 /// The key is held by another job. The producer's [`Clash`] decides the answer.
+#[cold]
 fn coalesce(
     state: &mut State,
     client: ClientId,
@@ -187,6 +188,7 @@ fn coalesce(
 }
 
 /// The producer that attached last collects the end of the job.
+#[cold]
 fn name_collector(state: &mut State, slot: Slot, listen: &Listen, context: &mut Context) {
     let is_other = |job: &Job| job.durable && job.collector() != listen.name();
     if let Listen::As(name) = listen
@@ -240,6 +242,7 @@ fn insert_new(
 }
 
 /// Pushes the jobs that deaths in this visit have caused. A refusal changes nothing for the dead.
+#[cold]
 pub(super) fn push_caused(state: &mut State, context: &mut Context) {
     // A push may hand out jobs, and one that no worker can express dies then.
     while !state.caused.is_empty() {
@@ -312,12 +315,13 @@ pub(super) fn bring_back(
     check_new(state, new)?;
     check_listeners(state, client, 0)?;
     let queue = state.queues.find_or_make(&new.queue, new.kind, Some(new.protocol), state.limits.queues_max)?;
-    let (new, rule) = as_ruled(state, (client, queue), new);
-    let other = rule.and_then(|_| clash(state, queue, &new)).and_then(|(slot, _)| state.jobs.at(slot)).map(|it| it.id);
+    let (ruled, rule) = as_ruled(state, (client, queue), new);
+    let new = ruled.as_deref().unwrap_or(new);
+    let other = rule.and_then(|_| clash(state, queue, new)).and_then(|(slot, _)| state.jobs.at(slot)).map(|it| it.id);
     let has_room = check_body(state, queue, &new.body).and_then(|()| check_room_for(state, new.body.len()));
     if has_room.is_ok() {
         state.queues.make_known(queue, Some(new.protocol), &mut context.changes);
-        let slot = place_new(state, (id, queue), &new, None, context);
+        let slot = place_new(state, (id, queue), new, None, context);
         state.jobs.listen(slot, client);
         come_back(state, (id, other), context);
         // It was there when the earlier engine ended, so a worker took it in time, or it is late by the time between

@@ -32,6 +32,7 @@ fn is_short_of_room(state: &State, jobs: u64, bytes: u64) -> bool {
 }
 
 /// Drops the oldest dead jobs while a limit is exceeded, at most one page of them.
+#[cold]
 pub(super) fn drop_dead(state: &mut State, context: &mut Context) {
     for _ in 0..state.page(u32::MAX) {
         if let Some(slot) = state.queues.oldest_of_too_many_dead().and_then(|job| state.jobs.slot(job)) {

@@ -164,6 +164,7 @@ pub(super) fn view(state: &State, schedule: &Schedule) -> Schedule {
 }
 
 /// Runs a schedule that is due: one run, however many times were missed, then its next time after now.
+#[cold]
 pub(super) fn run_schedule(state: &mut State, context: &mut Context) {
     let Some(id) = state.schedules.next(state.skew_ms) else { return };
     let Some(schedule) = state.schedules.at(id) else { return };

@@ -35,6 +35,7 @@ pub(super) fn ask(state: &mut State, command: TakeCommand, call: &mut Call<'_>) 
 }
 
 /// Does what was asked while it had to wait, at most one page of it.
+#[cold]
 pub(super) fn resume(state: &mut State, context: &mut Context) {
     for _ in 0..state.page(u32::MAX) {
         if context.room == 0 {
@@ -169,6 +170,7 @@ fn wait_for_job(state: &mut State, sources: Vec<Served>, (wait, worker): (Wait, 
 }
 
 /// A client is about to sleep. If there is work, it is woken at once, every time it asks.
+#[inline(never)]
 fn wait_for_work(state: &mut State, id: ClientId, context: &mut Context) -> Outcome {
     let woken_for = state.waiters().stop_waking(id)?;
     let quiet = state.is_quiet(id, &[]);
@@ -186,6 +188,7 @@ fn wait_for_work(state: &mut State, id: ClientId, context: &mut Context) -> Outc
     Ok(())
 }
 
+#[inline(never)]
 fn credit(state: &mut State, id: ClientId, credits: u32, select: Select, context: &mut Context) -> Outcome {
     state.waiters().add_credit(id, credits, select)?;
     spend_credits(state, id, context);
@@ -215,6 +218,7 @@ fn spend_credits(state: &mut State, id: ClientId, context: &mut Context) {
 }
 
 /// Ends all waits of a client without a notification.
+#[inline(never)]
 pub(super) fn unwait(state: &mut State, id: ClientId, context: &mut Context) {
     if let Some(queue) = state.waiters().stop(id) {
         serve(state, queue, context);

@@ -49,7 +49,7 @@ fn add_worker(state: &mut State, name: &[u8], protocol: Option<Protocol>) -> u64
 /// The daemon begins. Workers that had jobs in its earlier life have as long as a heartbeat may take to come back: only
 /// FWP's workers have reservations.
 pub(super) fn await_workers(state: &mut State) {
-    for (name, jobs) in state.workers.take_expected() {
+    while let Some((name, jobs)) = state.workers.pop_expected() {
         add_worker(state, &name, Some(Protocol::FAKTORY));
         jobs.into_iter().for_each(|job| state.jobs.hold_again(job));
     }

@@ -144,8 +144,10 @@ impl Payload {
     }
 
     /// The producer's public name, empty if it gave none.
+    #[inline]
     pub fn name(&self) -> &[u8] {
         match &self.0 {
+            Form::Small(bytes) if matches!(**bytes, [prefix, 0, ..] if prefix != stored::MARK) => &[],
             Form::Small(bytes) => {
                 if let Some(head) = stored::Head::read(bytes) {
                     return head.name(bytes);

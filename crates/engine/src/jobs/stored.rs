@@ -50,8 +50,13 @@ impl Head {
     const BYTES: usize = 1 + 2 + 2 + 8 + 4 + 4;
 
     /// The head, if these bytes begin with one.
+    #[inline]
     pub(super) fn read(bytes: &[u8]) -> Option<Self> {
-        let (_, rest) = bytes.split_first().filter(|(mark, _)| **mark == MARK)?;
+        if bytes.first() == Some(&MARK) { Self::read_behind_mark(bytes.get(1..)?) } else { None }
+    }
+
+    #[cold]
+    fn read_behind_mark(rest: &[u8]) -> Option<Self> {
         let (key, rest) = rest.split_first_chunk()?;
         let (name, rest) = rest.split_first_chunk()?;
         let (at, rest) = rest.split_first_chunk()?;

@@ -56,9 +56,11 @@ impl Timed {
 
     /// The first job due in any set, and when, by the engine's time.
     pub(super) fn next(&self, skew_ms: i64) -> Option<(Timestamp, JobId)> {
-        let scheduled = self.scheduled.first().map(|(at, id)| (at.shifted(skew_ms.saturating_neg()), *id));
-        let others = [&self.retrying, &self.dead, &self.done].into_iter().filter_map(|set| set.first().copied());
-        others.chain(scheduled).min()
+        let mut next = self.scheduled.first().map(|(at, id)| (at.shifted(skew_ms.saturating_neg()), *id));
+        for first in [&self.retrying, &self.dead, &self.done].into_iter().filter_map(BTreeSet::first) {
+            next = Some(next.map_or(*first, |next| next.min(*first)));
+        }
+        next
     }
 
     /// Asserts that the sets hold these jobs and no others.

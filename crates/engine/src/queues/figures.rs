@@ -44,7 +44,8 @@ impl Histogram {
     }
 
     pub(crate) fn observe(&mut self, ms: u64) {
-        let index = Self::BOUNDS_MS.partition_point(|bound| *bound < ms);
+        // From the front: most durations are short.
+        let index = Self::BOUNDS_MS.iter().position(|bound| ms <= *bound).unwrap_or(Self::BOUNDS_MS.len());
         if let Some(count) = self.counts.get_mut(index) {
             *count += 1;
         }

@@ -272,7 +272,7 @@ impl Queues {
         if let Some(gate) = queue.gate.as_deref_mut() {
             gate.enter(job, (job_keys.get(job.id).unwrap_or(NO_KEY), slot), now, timers);
         }
-        if job.state == JobState::Ready {
+        if matches!(job.state, JobState::Ready) {
             queue.ready.insert(SortKey::of(job), Class::of(job), slot);
         } else if let (JobState::Dead(until), Some(dead)) = (&job.state, queue.dead.as_mut()) {
             dead.insert((*until, job.id));
@@ -292,7 +292,7 @@ impl Queues {
         {
             freed.push_back(job.queue);
         }
-        if job.state == JobState::Ready {
+        if matches!(job.state, JobState::Ready) {
             queue.ready.remove(SortKey::of(job), Class::of(job));
         } else if let (JobState::Dead(until), Some(dead)) = (&job.state, queue.dead.as_mut()) {
             dead.remove(&(*until, job.id));

@@ -16,7 +16,7 @@ fn rule(rule: Coalesce) -> Command {
 }
 
 fn rules(rules: QueueRules) -> Command {
-    Command::Queue(QueueCommand::SetRules { queue: name("q"), rules })
+    Command::Queue(QueueCommand::SetRules { queue: name("q"), rules: rules.into() })
 }
 
 /// A Gearman client's background submit.

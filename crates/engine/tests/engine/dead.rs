@@ -255,7 +255,7 @@ fn dead_jobs_move_to_another_queue_whose_rules_hold_for_them_then() {
         dead_max: Some(1),
         ..QueueRules::default()
     };
-    broker.hear(1, Command::Queue(QueueCommand::SetRules { queue: name("other"), rules }));
+    broker.hear(1, Command::Queue(QueueCommand::SetRules { queue: name("other"), rules: rules.into() }));
     let dead = |broker: &mut Broker, job: common::Push| {
         broker.hear(1, job);
         broker.hear(4, take(["q"]));
@@ -300,7 +300,7 @@ fn dead_jobs_move_to_another_queue_whose_rules_hold_for_them_then() {
 fn only_dead_jobs_move_and_each_begins_anew() {
     let mut broker = Broker::new();
     let rules = QueueRules { ttl_ms: Some(700), ..QueueRules::default() };
-    broker.hear(1, Command::Queue(QueueCommand::SetRules { queue: name("brief"), rules }));
+    broker.hear(1, Command::Queue(QueueCommand::SetRules { queue: name("brief"), rules: rules.into() }));
     broker.says(1, push("q"), ["1 new j1"]);
     broker.says(1, push("q").losses(3), ["1 new j2"]);
     broker.says(4, take(["q"]), ["4 took j1.1"]);

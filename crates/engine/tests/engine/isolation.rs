@@ -342,10 +342,8 @@ fn a_new_body_or_codec_clears_conversion_errors() {
     let changes: [fn() -> Command; 3] = [
         || Command::Job(JobCommand::Replace { job: id(1), body: name("b") }),
         || {
-            Command::Queue(QueueCommand::SetRules {
-                queue: name("b"),
-                rules: QueueRules { codec: Codec::Json, ..QueueRules::default() },
-            })
+            let rules = QueueRules { codec: Codec::Json, ..QueueRules::default() };
+            Command::Queue(QueueCommand::SetRules { queue: name("b"), rules: rules.into() })
         },
         || {
             let rules = QueueRules { codec: Codec::Json, ..QueueRules::default() };

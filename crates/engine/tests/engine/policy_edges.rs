@@ -181,7 +181,7 @@ fn a_job_that_could_not_be_converted_is_seen_again_with_another_codec() {
     broker.hear(21, misfit(1, Proof::Connection));
     broker.says(21, take(["q"]), ["21 empty"]);
     let rules = QueueRules { codec: Codec::Base64, ..QueueRules::default() };
-    broker.hear(1, QueueCommand::SetRules { queue: name("q"), rules });
+    broker.hear(1, QueueCommand::SetRules { queue: name("q"), rules: rules.into() });
     broker.says(21, take(["q"]), ["21 took j1.2"]);
 }
 

@@ -10,7 +10,7 @@ use windlass_engine::{
 use crate::common::*;
 
 fn rule(queue: &'static str, rules: QueueRules) -> Command {
-    Command::Queue(QueueCommand::SetRules { queue: name(queue), rules })
+    Command::Queue(QueueCommand::SetRules { queue: name(queue), rules: rules.into() })
 }
 
 fn misfit(job: u64, proof: Proof) -> Command {

@@ -207,7 +207,7 @@ fn a_cycle_queue_is_of_spiderq_alone() {
         (pause("c", true), "done"),
         (limit("c", 1), wrong),
         (throttle("c", Some(0), None, None), wrong),
-        (QueueCommand::SetRules { queue: name("c"), rules: rules() }.into(), wrong),
+        (QueueCommand::SetRules { queue: name("c"), rules: rules().into() }.into(), wrong),
         (create("c", QueueKind::Work), wrong),
         (push("c").into(), wrong),
         (look().into(), "queues"),

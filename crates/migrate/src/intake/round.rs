@@ -130,7 +130,7 @@ pub(super) fn any_command(context: &mut Context, engine: &Engine) -> Command {
         (6, _) => {
             let retry = Some(Retry { failures_max: 7, losses_max: 1, backoff: Backoff::Faktory });
             let rules = QueueRules { codec: Codec::Base64, retry, body_bytes_max: None, ..QueueRules::default() };
-            Command::Queue(QueueCommand::SetRules { queue: Bytes::from_static(b"mail"), rules })
+            Command::Queue(QueueCommand::SetRules { queue: Bytes::from_static(b"mail"), rules: rules.into() })
         }
         (7, _) => {
             let throttle = Throttle { leased_max: Some(5), per_worker_max: None, timeout_ms: Some(HOUR_MS) };

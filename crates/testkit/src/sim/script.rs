@@ -56,7 +56,9 @@ impl Script<'_> {
                 Command::Queue(QueueCommand::Throttle { queue: self.queue(), throttle: self.throttle() })
             }
             Kind::Bridge => Command::Queue(QueueCommand::Bridge(Box::new(self.bridge()))),
-            Kind::RuleQueue => Command::Queue(QueueCommand::SetRules { queue: self.queue(), rules: self.rules() }),
+            Kind::RuleQueue => {
+                Command::Queue(QueueCommand::SetRules { queue: self.queue(), rules: self.rules().into() })
+            }
             Kind::RulePatterns => Command::Queue(QueueCommand::SetPatterns(Box::new(self.patterns()))),
             Kind::SetSchedule | Kind::RemoveSchedule | Kind::RunSchedule | Kind::PauseSchedule => {
                 Command::Schedule(self.schedule_command(kind))

@@ -77,7 +77,7 @@ impl Life {
         let patterns = [(QUEUE.into(), QueueSettings { policy, ..QueueSettings::default() })];
         self.ask(PRODUCER, QueueCommand::SetPatterns(Box::new(patterns.into_iter().collect())));
         let rules = QueueRules { coalesce: Some(self.rule), ..QueueRules::default() };
-        self.ask(PRODUCER, QueueCommand::SetRules { queue: QUEUE.into(), rules });
+        self.ask(PRODUCER, QueueCommand::SetRules { queue: QUEUE.into(), rules: rules.into() });
     }
 
     fn ask(&mut self, client: u64, command: impl Into<Command>) -> Vec<Event> {

@@ -113,6 +113,7 @@ impl Gate {
     }
 
     /// A job enters its state.
+    #[inline(never)]
     pub(in crate::queues) fn enter(&mut self, job: &Job, at: (KeyNumber, Slot), now: Timestamp, timers: &mut Timers) {
         self.begin(now);
         if let Some(keys) = &mut self.keys {
@@ -122,11 +123,13 @@ impl Gate {
     }
 
     /// A job leaves its state. Returns whether another may start for that.
+    #[inline(never)]
     pub(in crate::queues) fn leave(&mut self, job: &Job, number: KeyNumber) -> bool {
         self.keys.as_mut().is_some_and(|keys| keys.leave(job, number, &self.policy))
     }
 
     /// A job is about to be handed out.
+    #[inline(never)]
     pub(in crate::queues) fn start(&mut self, number: KeyNumber, now: Timestamp, timers: &mut Timers) {
         self.bucket.iter_mut().for_each(|bucket| bucket.spend(now));
         if let Some(keys) = &mut self.keys {

@@ -87,7 +87,7 @@ fn word(event: &Event) -> String {
             None => format!("sees j{} gone", change.job.0),
         },
         Event::Notice(Notice::Collected { job, key, end }) => {
-            let end = end.as_ref().map_or("lives".into(), end_words);
+            let end = end.as_deref().map_or("lives".into(), end_words);
             format!("collected j{} {} {end}", job.0, text(key))
         }
         Event::Notice(Notice::Close) => "closed".into(),

@@ -54,7 +54,7 @@ impl Oracle {
             Command::Queue(QueueCommand::Limit { queue, jobs_max }) => self.limit_queue(client, queue, jobs_max),
             Command::Queue(QueueCommand::Throttle { queue, throttle }) => self.throttle_queue(client, queue, *throttle),
             Command::Queue(QueueCommand::Bridge(bridge)) => self.bridge(bridge),
-            Command::Queue(QueueCommand::SetRules { queue, rules }) => self.rule_queue(client, queue, *rules),
+            Command::Queue(QueueCommand::SetRules { queue, rules }) => self.rule_queue(client, queue, **rules),
             Command::Queue(QueueCommand::SetPatterns(patterns)) => self.rule_patterns(patterns),
             Command::Schedule(ScheduleCommand::Set(new)) => self.set_schedule(new),
             Command::Schedule(ScheduleCommand::Remove(which)) => self.remove_schedule(client, which),

@@ -47,7 +47,7 @@ impl Oracle {
         let (listens, state) = (memo.job.listeners().contains(&client), memo.job.state.clone());
         let end = match state {
             JobState::Dead(until) if until <= since => return self.see("Collect::TooLate"),
-            JobState::Dead(_) | JobState::Done(_) => Some(self.hand_over(id)),
+            JobState::Dead(_) | JobState::Done(_) => Some(Box::new(self.hand_over(id))),
             _ if listens || self.listen(client, id).is_err() => return,
             _ => None,
         };
