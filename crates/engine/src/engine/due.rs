@@ -112,7 +112,7 @@ pub(super) fn next_deadline(state: &State) -> Option<Timestamp> {
     (at < Timestamp::NEVER).then_some(at)
 }
 
-/// Whether something has waited for the end of a grace, or for room, and does so no more.
+/// Whether something that waits for the end of a grace, or for room, may go on.
 pub(super) fn has_waited(state: &State) -> bool {
     waits(state) && !state.deferred.is_held(state.now) && !state.starved.waits(state.now)
 }
