@@ -122,7 +122,7 @@ pub(super) fn list_batches(state: &State, (after, limit): (Cursor, u32), call: &
 }
 
 /// Pushes the callbacks of a marked batch that are due.
-#[cold]
+#[inline(never)]
 pub(super) fn advance(state: &mut State, id: JobId, context: &mut Context) {
     while let Some(role) = state.batches.due_callback(id, state.now) {
         if !call_back(state, id, role, context) {

@@ -110,7 +110,7 @@ fn remembered_by(new: &NewJob) -> Option<Unique> {
 }
 
 /// A submit to a queue where those of one identity are one job while it waits, and one more while it runs.
-#[cold]
+#[inline(never)]
 fn coalesce_by(
     state: &mut State,
     (client, queue): (ClientId, QueueId),
@@ -155,7 +155,7 @@ fn clash(state: &State, queue: QueueId, new: &NewJob) -> Option<(Slot, Clash)> {
 }
 
 /// The key is held by another job. The producer's [`Clash`] decides the answer.
-#[cold]
+#[inline(never)]
 fn coalesce(
     state: &mut State,
     client: ClientId,
@@ -188,7 +188,7 @@ fn coalesce(
 }
 
 /// The producer that attached last collects the end of the job.
-#[cold]
+#[inline(never)]
 fn name_collector(state: &mut State, slot: Slot, listen: &Listen, context: &mut Context) {
     let is_other = |job: &Job| job.durable && job.collector() != listen.name();
     if let Listen::As(name) = listen

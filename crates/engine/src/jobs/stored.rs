@@ -55,7 +55,7 @@ impl Head {
         if bytes.first() == Some(&MARK) { Self::read_behind_mark(bytes.get(1..)?) } else { None }
     }
 
-    #[cold]
+    #[inline(never)]
     fn read_behind_mark(rest: &[u8]) -> Option<Self> {
         let (key, rest) = rest.split_first_chunk()?;
         let (name, rest) = rest.split_first_chunk()?;
