@@ -188,6 +188,7 @@ impl Batches {
     }
 
     /// A job of a batch entered a state (1) or left one (-1).
+    #[inline]
     pub(crate) fn count_live(&mut self, member: Option<Member>, kind: JobStateKind, by: i32) {
         let live = !matches!(kind, JobStateKind::Dead | JobStateKind::Done);
         let Some(id) = member.filter(|_| live).map(|member| member.batch) else { return };

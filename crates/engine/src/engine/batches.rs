@@ -50,8 +50,7 @@ pub(super) fn new_batch(state: &mut State, new: NewBatch, call: &mut Call<'_>) -
         progress: BatchProgress::new(state.now.after_ms(new.expires_ms)),
     };
     state.batches.create(batch, &mut call.context.changes);
-    call.done();
-    Ok(())
+    call.done()
 }
 
 /// The parent of a new batch, and the depth of the new batch.
@@ -95,15 +94,13 @@ fn find<'a>(state: &'a State, name: &Bytes, call: &Call<'_>) -> Outcome<&'a Batc
 pub(super) fn open_batch(state: &mut State, name: &Bytes, hold_ms: u64, call: &mut Call<'_>) -> Outcome {
     let batch = find(state, name, call)?.id;
     state.batches.open(batch, hold_ms, state.now, &mut call.context.changes);
-    call.done();
-    Ok(())
+    call.done()
 }
 
 pub(super) fn commit_batch(state: &mut State, name: &Bytes, call: &mut Call<'_>) -> Outcome {
     let batch = find(state, name, call)?.id;
     state.batches.commit(batch, state.now, &mut call.context.changes);
-    call.done();
-    Ok(())
+    call.done()
 }
 
 pub(super) fn look_batch(state: &State, name: &Bytes, call: &mut Call<'_>) -> Outcome {

@@ -3,6 +3,7 @@
 use crate::context::Context;
 use crate::event::Reply;
 use crate::ids::{ClientId, Tag};
+use crate::refusal::Outcome;
 
 /// One command of one client.
 pub(super) struct Call<'a> {
@@ -25,7 +26,8 @@ impl Call<'_> {
     }
 
     /// Acknowledges a command without a reply of its own.
-    pub(super) fn done(&mut self) {
+    pub(super) fn done(&mut self) -> Outcome {
         self.acknowledge(Reply::Done);
+        Ok(())
     }
 }

@@ -34,21 +34,20 @@ pub(super) fn check_body(state: &State, queue: QueueId, body: &[u8]) -> Outcome 
 
 /// Finds the job in this scope, in any state.
 pub(super) fn find(state: &State, job: &JobRef, scope: Scope) -> Outcome<Slot> {
-    find_where(state, job, |job| scope.has_job(state, job)).map(|(slot, _)| slot)
+    find_where(state, job, |job| scope.has_job(state, job).then_some(())).map(|(slot, ())| slot)
 }
 
-/// Finds the job among those that `accepts` admits.
-fn find_where<'a>(state: &'a State, job: &JobRef, accepts: impl Fn(&Job) -> bool) -> Outcome<(Slot, &'a Job)> {
+/// Finds the job among those that `accepts` admits, and what it returns for it.
+fn find_where<T>(state: &State, job: &JobRef, accepts: impl Fn(&Job) -> Option<T>) -> Outcome<(Slot, T)> {
     let slot = match job {
         JobRef::Id(id) => state.jobs.slot(*id),
-        JobRef::Name(name) => state.jobs.named(name, &accepts),
+        JobRef::Name(name) => state.jobs.named(name, |job| accepts(job).is_some()),
         JobRef::Key(key) => {
             state.queues.named(&key.queue).and_then(|queue| state.jobs.keyed(queue, key.protocol, &key.key))
         }
         JobRef::KeyAnywhere { protocol, key } => state.jobs.keyed_anywhere(*protocol, key, state.queues.numbers()),
     };
-    let found = slot.and_then(|slot| Some((slot, state.jobs.at(slot)?)));
-    found.filter(|(_, job)| accepts(job)).ok_or(Refusal::NotFound(Thing::Job))
+    slot.and_then(|slot| Some((slot, accepts(state.jobs.at(slot)?)?))).ok_or(Refusal::NotFound(Thing::Job))
 }
 
 /// Finds the job, if it is leased and the proof holds. A valid proof reaches a job beyond the client's scope, too: its
@@ -66,8 +65,9 @@ pub(super) fn leased(state: &State, client: ClientId, job: &JobRef, proof: Proof
             Proof::Late => false,
         })
     };
-    let (slot, job) = find_where(state, job, |job| is_proved(job) || scope().has_job(state, job))?;
-    if is_proved(job) { Ok(slot) } else { Err(Refusal::NotHeld) }
+    let proved = |job: &Job| if is_proved(job) { Some(true) } else { scope().has_job(state, job).then_some(false) };
+    let (slot, is_proved) = find_where(state, job, proved)?;
+    if is_proved { Ok(slot) } else { Err(Refusal::NotHeld) }
 }
 
 /// Whether the client belongs to a worker known by name.

@@ -166,7 +166,7 @@ fn taken(state: &State, job: &Job, token: Token) -> Option<Taken> {
         body: if job.payload.stored().is_some() { Bytes::new() } else { job.payload.share_body() },
         stored: job.payload.stored(),
         codec: queue.rules().map(|rules| rules.codec).unwrap_or_default(),
-        name: Bytes::copy_from_slice(job.name()),
+        name: if job.name().is_empty() { Bytes::new() } else { Bytes::copy_from_slice(job.name()) },
         meta: job.meta(),
         key: job.key().map_or_else(Bytes::new, Bytes::copy_from_slice),
         attempts: job.attempts,

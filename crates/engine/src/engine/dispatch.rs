@@ -1,6 +1,8 @@
 //! The way of each command to the function that carries it out: one match for each family. The code of jobs, takes and
 //! leases must fit into a small cache, so the other families are not inlined.
 
+#![expect(clippy::unit_arg, reason = "one line for each command is easiest to read")]
+
 use super::call::Call;
 use super::state::State;
 use super::{
@@ -14,7 +16,6 @@ use crate::event::Reply;
 use crate::query::Query;
 use crate::refusal::Outcome;
 
-#[expect(clippy::unit_arg, reason = "one line for each command is easiest to read")]
 pub(super) fn dispatch(state: &mut State, command: Command, call: &mut Call<'_>) -> Outcome {
     match command {
         Command::Client(command) => client(state, command, call),
@@ -33,7 +34,6 @@ pub(super) fn dispatch(state: &mut State, command: Command, call: &mut Call<'_>)
     }
 }
 
-#[expect(clippy::unit_arg, reason = "one line for each command is easiest to read")]
 #[inline(never)]
 fn client(state: &mut State, command: ClientCommand, call: &mut Call<'_>) -> Outcome {
     match command {
@@ -63,19 +63,18 @@ fn job(state: &mut State, command: JobCommand, call: &mut Call<'_>) -> Outcome {
     }
 }
 
-#[expect(clippy::unit_arg, reason = "one line for each command is easiest to read")]
 fn queue(state: &mut State, command: QueueCommand, call: &mut Call<'_>) -> Outcome {
     match command {
         QueueCommand::Create { queue, kind } => queues::create_queue(state, &queue, kind, call),
         QueueCommand::Remove { queue, only_idle } => queues::remove_queue(state, &queue, only_idle, call),
-        QueueCommand::Pause { queue, paused } => Ok(queues::pause_queue(state, &queue, paused, call)),
+        QueueCommand::Pause { queue, paused } => queues::pause_queue(state, &queue, paused, call),
         QueueCommand::Limit { queue, jobs_max } => queues::limit_queue(state, &queue, jobs_max, call),
         QueueCommand::Throttle { queue, throttle } => queues::throttle_queue(state, &queue, throttle, call),
-        QueueCommand::Bridge(bridge) => Ok(queues::bridge(state, *bridge, call)),
+        QueueCommand::Bridge(bridge) => queues::bridge(state, *bridge, call),
         QueueCommand::SetRules { queue, rules } => queues::rule_queue(state, &queue, *rules, call),
         QueueCommand::SetPolicy { queue, policy, by } => queues::set_policy(state, &queue, (policy, &by), call),
         QueueCommand::PauseKey { queue, key, paused } => queues::pause_key(state, &queue, (&key, paused), call),
-        QueueCommand::SetPatterns(patterns) => Ok(queues::set_patterns(state, *patterns, call)),
+        QueueCommand::SetPatterns(patterns) => queues::set_patterns(state, *patterns, call),
     }
 }
 
@@ -98,7 +97,6 @@ fn batch(state: &mut State, command: BatchCommand, call: &mut Call<'_>) -> Outco
     }
 }
 
-#[expect(clippy::unit_arg, reason = "one line for each command is easiest to read")]
 #[inline(never)]
 fn bulk(state: &mut State, command: BulkCommand, call: &mut Call<'_>) -> Outcome {
     match command {
@@ -113,7 +111,6 @@ fn bulk(state: &mut State, command: BulkCommand, call: &mut Call<'_>) -> Outcome
     }
 }
 
-#[expect(clippy::unit_arg, reason = "one line for each command is easiest to read")]
 #[inline(never)]
 fn worker(state: &mut State, command: WorkerCommand, call: &mut Call<'_>) -> Outcome {
     match command {
@@ -122,11 +119,10 @@ fn worker(state: &mut State, command: WorkerCommand, call: &mut Call<'_>) -> Out
             workers::beat(state, &worker, (to, memory_bytes), call)
         }
         WorkerCommand::SetState { worker, state: to } => workers::set_worker_state(state, &worker, to, call),
-        WorkerCommand::Drain => Ok(workers::drain(state, call)),
+        WorkerCommand::Drain => workers::drain(state, call),
     }
 }
 
-#[expect(clippy::unit_arg, reason = "one line for each query is easiest to read")]
 fn answer(state: &State, query: Query, call: &mut Call<'_>) -> Outcome {
     match query {
         Query::Job(job) => Ok(edit::look(state, &job, call)),

@@ -38,10 +38,8 @@ pub(super) fn catch_up(state: &mut State, context: &mut Context) {
     }
     context.now = state.now;
     if state.began.is_none() {
-        state.began = Some((state.now, state.wall()));
+        begin(state, context);
     }
-    await_workers(state);
-    await_return(state, context);
     let came = |id: ClientId, turn: u64| !state.clients.get(id).is_some_and(|client| client.is_awake(turn));
     state.timers.drop_wakes(came);
     while let (at, Some(due)) = next_due(state)
@@ -72,6 +70,14 @@ pub(super) fn catch_up(state: &mut State, context: &mut Context) {
     if state.timers.is_cluttered() {
         sweep_timers(state);
     }
+}
+
+/// The engine's first visit.
+#[cold]
+fn begin(state: &mut State, context: &mut Context) {
+    state.began = Some((state.now, state.wall()));
+    await_workers(state);
+    await_return(state, context);
 }
 
 /// Takes over the time of a context, and begins the day.

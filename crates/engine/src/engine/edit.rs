@@ -30,16 +30,14 @@ pub(super) fn replace(state: &mut State, job: &JobRef, body: &Bytes, call: &mut 
     remember_put(state, slot, call.context);
     suits_anew(state, slot, call.context);
     read_key(state, slot, None);
-    call.done();
-    Ok(())
+    call.done()
 }
 
 #[inline(never)]
 pub(super) fn cancel(state: &mut State, job: &JobRef, call: &mut Call<'_>) -> Outcome {
     let slot = find(state, job, Scope::of(state, call))?;
     discard(state, slot, call.context);
-    call.done();
-    Ok(())
+    call.done()
 }
 
 pub(super) fn look(state: &State, job: &JobRef, call: &mut Call<'_>) {
@@ -77,8 +75,7 @@ pub(super) fn track(
     let now = state.wall();
     state.jobs.update(slot, |job| job.touch(now));
     remember_move(state, slot, call.context);
-    call.done();
-    Ok(())
+    call.done()
 }
 
 fn set_progress(

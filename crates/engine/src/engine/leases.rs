@@ -109,8 +109,7 @@ fn unconvertible(state: &mut State, job: &JobRef, proof: Proof, why: &Bytes, cal
     } else {
         bury_unconvertible(state, slot, why, call.context);
     }
-    call.done();
-    Ok(())
+    call.done()
 }
 
 /// A worker of this protocol cannot take this leased job. Returns whether a worker of another protocol can.
@@ -142,8 +141,7 @@ fn release(state: &mut State, job: &JobRef, proof: Proof, front: bool, call: &mu
     void_token(state, slot, call.context);
     let rank = front.then(|| state.meta.rank(true));
     make_ready(state, slot, rank, call.context);
-    call.done();
-    Ok(())
+    call.done()
 }
 
 #[inline(never)]
@@ -159,8 +157,7 @@ fn extend(
     if state.jobs.at(slot).and_then(Job::lease).is_some_and(|lease| !lease.connection_bound()) {
         remember_move(state, slot, call.context);
     }
-    call.done();
-    Ok(())
+    call.done()
 }
 
 #[inline(never)]
@@ -182,8 +179,7 @@ fn repay(state: &mut State, job: &JobRef, proof: Proof, (body, to): (Bytes, Repa
     }
     // Both the value and the sort key have changed.
     remember_put(state, slot, call.context);
-    call.done();
-    Ok(())
+    call.done()
 }
 
 /// Moves the end of a lease, if there is one, within the limits.
@@ -207,8 +203,7 @@ fn progress(state: &mut State, job: &JobRef, proof: Proof, note: Note, call: &mu
     if let Some(job) = state.jobs.at(slot) {
         notify_progress(job, &note, call.context);
     }
-    call.done();
-    Ok(())
+    call.done()
 }
 
 /// Notifies the listeners of a job, the newest first.

@@ -7,6 +7,7 @@ use crate::event::JobChange;
 use crate::ids::JobId;
 use crate::jobs::{Job, JobState, Lease, Slot};
 use crate::query::Totals;
+use crate::queues::QueueFigures;
 use crate::schedules::RunEnd;
 
 /// Inserts a job in its state.
@@ -24,8 +25,6 @@ fn list(state: &mut State, slot: Slot) {
         state.queues.add_key(job, state.reader.as_deref(), state.now);
     }
     enter(state, slot);
-    note_unclaimed(state, slot);
-    show(state, slot, true);
 }
 
 /// Inserts a job from a journal or another engine. What ended with the old connections is released.
@@ -54,9 +53,10 @@ pub(super) fn list_recalled(state: &mut State, slot: Slot) {
 /// Removes a job, and from the journal if it was there. The caller notifies the listeners.
 pub(super) fn remove_job(state: &mut State, slot: Slot, context: &mut Context) {
     leave(state, slot);
-    note_unclaimed(state, slot);
     count_run(state, slot, context);
-    show(state, slot, false);
+    if !state.watchers.is_empty() {
+        show(state, slot, false);
+    }
     let Some(job) = state.jobs.remove(slot, &mut state.timers) else { return };
     state.queues.remove_key(&job, &mut state.timers);
     let ahead = job.behind();
@@ -75,8 +75,6 @@ pub(super) fn move_job(state: &mut State, slot: Slot, to: JobState) {
     leave(state, slot);
     state.jobs.set_state(slot, to, state.now.shifted(state.skew_ms), &mut state.timers);
     enter(state, slot);
-    note_unclaimed(state, slot);
-    show(state, slot, true);
     if let Some(job) = state.jobs.at(slot).filter(|_| ends) {
         is_over(state, (job.id, job.behind()));
     }
@@ -109,9 +107,6 @@ pub(super) fn behind(state: &State, id: JobId, wanted: &JobState) -> Vec<Slot> {
 
 /// Shows watchers a job's new state, or that the job is removed.
 fn show(state: &mut State, slot: Slot, is_there: bool) {
-    if state.watchers.is_empty() {
-        return;
-    }
     let Some(job) = state.jobs.at(slot) else { return };
     let Some(queue) = state.queues.at(job.queue).map(|queue| &queue.image().name) else { return };
     let (at, now) = (state.now.shifted(state.skew_ms), is_there.then(|| job.state.kind()));
@@ -120,24 +115,21 @@ fn show(state: &mut State, slot: Slot, is_there: bool) {
     state.watchers.note_job(queue, body, change);
 }
 
+/// A job has come into its state.
 fn enter(state: &mut State, slot: Slot) {
     let Some(job) = state.jobs.at(slot) else { return };
     state.queues.enter(job, slot, state.now, &mut state.timers);
     state.batches.count_live(job.member(), job.state.kind(), 1);
+    if !state.watchers.is_empty() {
+        show(state, slot, true);
+    }
 }
 
+/// A job is about to leave its state.
 fn leave(state: &mut State, slot: Slot) {
     let Some(job) = state.jobs.at(slot) else { return };
     state.queues.leave(job);
     state.batches.count_live(job.member(), job.state.kind(), -1);
-}
-
-fn note_unclaimed(state: &mut State, slot: Slot) {
-    if state.queues.watches_unclaimed()
-        && let Some(queue) = state.jobs.at(slot).map(|job| job.queue)
-    {
-        state.queues.note_unclaimed(queue);
-    }
 }
 
 /// Journals a job's new state, if the journal has the job.
@@ -167,21 +159,23 @@ pub(super) fn count(state: &mut State, slot: Slot, add: impl Fn(&mut Totals)) {
 /// Records how long a job waited that is taken now.
 pub(super) fn observe_wait(state: &mut State, slot: Slot) {
     let wall = state.wall();
-    if let Some(job) = state.jobs.at(slot)
-        && let Some(figures) = state.queues.figures_mut(job.queue)
-    {
+    if let Some((job, figures)) = figures_of(state, slot) {
         figures.waited.observe(wall.ms_since(job.ready_at));
     }
 }
 
 /// Records how long a job ran whose worker reports now.
 pub(super) fn observe_run(state: &mut State, slot: Slot) {
-    if let Some(job) = state.jobs.at(slot)
-        && let Some(lease) = job.lease()
-        && let Some(figures) = state.queues.figures_mut(job.queue)
-    {
-        figures.ran.observe(state.now.ms_since(lease.taken_at));
+    let now = state.now;
+    if let Some((lease, figures)) = figures_of(state, slot).and_then(|(job, figures)| Some((job.lease()?, figures))) {
+        figures.ran.observe(now.ms_since(lease.taken_at));
     }
+}
+
+/// A job, and the figures of its queue.
+fn figures_of(state: &mut State, slot: Slot) -> Option<(&Job, &mut QueueFigures)> {
+    let job = state.jobs.at(slot)?;
+    Some((job, state.queues.figures_mut(job.queue)?))
 }
 
 /// A job ended, or cannot run any more: its batch counts it, the first time.
@@ -193,7 +187,9 @@ pub(super) fn count_run(state: &mut State, slot: Slot, context: &mut Context) {
 
 /// A job ended: the schedules whose last run it was note how.
 pub(super) fn note_run_end(state: &mut State, slot: Slot, end: RunEnd, context: &mut Context) {
-    if let Some(job) = state.jobs.at(slot).map(|job| job.id) {
+    if state.schedules.have_runs()
+        && let Some(job) = state.jobs.at(slot).map(|job| job.id)
+    {
         state.schedules.run_ended(job, end, &mut context.changes);
     }
 }

@@ -237,7 +237,7 @@ fn insert_new(
     if new.listen.is_wanted() {
         listen(state, client, slot)?;
     }
-    let id = announce(state, slot, queue, context).ok_or(Refusal::NotFound(Thing::Job))?;
+    announce(state, slot, queue, context);
     Ok((id, new.durable, Pushed::New))
 }
 
@@ -287,8 +287,7 @@ fn place_new(
 }
 
 /// Completes the insertion of a job: counts and journals it, and serves its queue.
-fn announce(state: &mut State, slot: Slot, queue: QueueId, context: &mut Context) -> Option<JobId> {
-    let id = state.jobs.at(slot).map(|job| job.id)?;
+fn announce(state: &mut State, slot: Slot, queue: QueueId, context: &mut Context) {
     count(state, slot, |totals| totals.pushed += 1);
     remember_put(state, slot, context);
     warn_keyless(state, slot, context);
@@ -297,7 +296,6 @@ fn announce(state: &mut State, slot: Slot, queue: QueueId, context: &mut Context
         expire_job(state, slot, context);
     }
     serve(state, queue, context);
-    Some(id)
 }
 
 /// Creates a job again under the number that it had at an earlier engine, which is not used. The job lives only while

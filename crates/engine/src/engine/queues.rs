@@ -26,8 +26,7 @@ pub(super) fn create_queue(state: &mut State, name: &Bytes, kind: QueueKind, cal
     let own = state.clients.protocol_of(call.client);
     let queue = state.queues.find_or_make(name, kind, own, state.limits.queues_max)?;
     state.queues.make_known(queue, own, &mut call.context.changes);
-    call.done();
-    Ok(())
+    call.done()
 }
 
 /// Removes the ready jobs with their queue. Leased, scheduled and retrying jobs keep the queue alive, unlisted, until
@@ -52,12 +51,11 @@ pub(super) fn remove_queue(state: &mut State, name: &Bytes, only_idle: bool, cal
         show(state, name, QueueChange::Removed);
     }
     state.queues.drop_if_unknown(id);
-    call.done();
-    Ok(())
+    call.done()
 }
 
 /// Pauses or resumes the jobs in which the client has a part.
-pub(super) fn pause_queue(state: &mut State, name: &Bytes, paused: bool, call: &mut Call<'_>) {
+pub(super) fn pause_queue(state: &mut State, name: &Bytes, paused: bool, call: &mut Call<'_>) -> Outcome {
     let own = state.clients.protocol_of(call.client);
     let queue = state.queues.named(name).and_then(|id| Some((id, state.queues.at(id)?)));
     let queue = queue.filter(|(_, queue)| queue.is_open_to(own));
@@ -71,7 +69,7 @@ pub(super) fn pause_queue(state: &mut State, name: &Bytes, paused: bool, call: &
             serve(state, id, call.context);
         }
     }
-    call.done();
+    call.done()
 }
 
 pub(super) fn limit_queue(
@@ -89,8 +87,7 @@ pub(super) fn limit_queue(
         image.set_limits(jobs_max, scope);
     };
     state.queues.set(id, set, &mut call.context.changes);
-    call.done();
-    Ok(())
+    call.done()
 }
 
 pub(super) fn throttle_queue(
@@ -107,8 +104,7 @@ pub(super) fn throttle_queue(
         serve(state, id, call.context);
         state.queues.drop_if_unknown(id);
     }
-    call.done();
-    Ok(())
+    call.done()
 }
 
 pub(super) fn rule_queue(state: &mut State, name: &Bytes, rules: QueueRules, call: &mut Call<'_>) -> Outcome {
@@ -122,8 +118,7 @@ pub(super) fn rule_queue(state: &mut State, name: &Bytes, rules: QueueRules, cal
         obey(state, changed.as_slice(), call);
         state.queues.drop_if_unknown(id);
     }
-    call.done();
-    Ok(())
+    call.done()
 }
 
 /// Sets a queue's own policy, or has the patterns decide again.
@@ -144,8 +139,7 @@ pub(super) fn set_policy(
         renew_policies(state, &[id], call);
         state.queues.drop_if_unknown(id);
     }
-    call.done();
-    Ok(())
+    call.done()
 }
 
 /// Pauses or resumes a key.
@@ -165,17 +159,16 @@ pub(super) fn pause_key(state: &mut State, name: &[u8], (key, paused): (&[u8], b
         renew_policies(state, &[id], call);
         state.queues.drop_if_unknown(id);
     }
-    call.done();
-    Ok(())
+    call.done()
 }
 
 /// Replaces what holds for queues without rules of their own.
-pub(super) fn set_patterns(state: &mut State, patterns: Patterns<QueueSettings>, call: &mut Call<'_>) {
+pub(super) fn set_patterns(state: &mut State, patterns: Patterns<QueueSettings>, call: &mut Call<'_>) -> Outcome {
     let all = state.queues.set_patterns(patterns);
     let changed: Vec<_> = all.iter().filter_map(|id| Some((*id, state.queues.renew_rules(*id)?))).collect();
     obey(state, &changed, call);
     renew_policies(state, &all, call);
-    call.done();
+    call.done()
 }
 
 /// The rules of queues have changed, and were these before: applies what counts for the jobs that are there.
@@ -209,8 +202,8 @@ pub(super) fn show(state: &mut State, queue: &Bytes, change: QueueChange) {
 }
 
 /// Replaces the set of queues that all protocols share.
-pub(super) fn bridge(state: &mut State, bridge: Bridge, call: &mut Call<'_>) {
+pub(super) fn bridge(state: &mut State, bridge: Bridge, call: &mut Call<'_>) -> Outcome {
     let changed = state.queues.set_bridge(bridge);
     changed.into_iter().for_each(|queue| serve(state, queue, call.context));
-    call.done();
+    call.done()
 }

@@ -16,6 +16,7 @@ use crate::refusal::{Capacity, Outcome};
 use crate::work::CHANGE;
 
 /// Whether dead jobs must be dropped, because they or all jobs together exceed a limit.
+#[inline]
 pub(super) fn has_dead_to_drop(state: &State) -> bool {
     let too_many = || is_dead_letter_queue_full(state) || is_short_of_room(state, 0, 0);
     state.queues.oldest_of_too_many_dead().is_some() || (state.jobs.dead_count() > 0 && too_many())

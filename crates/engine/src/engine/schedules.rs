@@ -96,8 +96,7 @@ fn find<'a>(state: &'a State, which: &ScheduleRef, call: &Call<'_>) -> Outcome<&
 pub(super) fn remove_schedule(state: &mut State, which: &ScheduleRef, call: &mut Call<'_>) -> Outcome {
     let id = find(state, which, call)?.id;
     state.schedules.end(id, &mut call.context.changes);
-    call.done();
-    Ok(())
+    call.done()
 }
 
 /// Pushes the job of a schedule besides its other runs, which it does not move.
@@ -121,8 +120,7 @@ pub(super) fn pause_schedule(state: &mut State, which: &ScheduleRef, paused: boo
         let (id, runs_left) = (*id, *runs_left);
         state.schedules.advance(id, next_at, runs_left, &mut call.context.changes);
     }
-    call.done();
-    Ok(())
+    call.done()
 }
 
 pub(super) fn list_schedules(

@@ -30,8 +30,7 @@ pub(super) fn watch(state: &mut State, id: ClientId, which: (Option<Bytes>, Byte
 pub(super) fn disconnect(state: &State, client: ClientId, call: &mut Call<'_>) -> Outcome {
     state.clients.get(client).ok_or(Refusal::NotFound(Thing::Client))?;
     call.context.notify(client, Notice::Close);
-    call.done();
-    Ok(())
+    call.done()
 }
 
 /// Ends everything that belongs to a connection; does nothing if it is not open. Long work is done in parts beforehand

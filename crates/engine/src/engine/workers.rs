@@ -36,8 +36,7 @@ pub(super) fn register_worker(state: &mut State, name: &Bytes, about: Bytes, cal
     if state.is_quiet(call.client, name) {
         hush(state, &[call.client], call.context);
     }
-    call.done();
-    Ok(())
+    call.done()
 }
 
 fn add_worker(state: &mut State, name: &[u8], protocol: Option<Protocol>) -> u64 {
@@ -83,18 +82,17 @@ pub(super) fn set_worker_state(
         None => return Err(Refusal::NotFound(Thing::Worker)),
     };
     numbers.into_iter().for_each(|number| advance_worker(state, number, requested, call.context));
-    call.done();
-    Ok(())
+    call.done()
 }
 
-pub(super) fn drain(state: &mut State, call: &mut Call<'_>) {
+pub(super) fn drain(state: &mut State, call: &mut Call<'_>) -> Outcome {
     let daemon = call.client.daemon();
     let quieted: Vec<Bytes> = state.workers.drain(daemon);
     quieted.iter().for_each(|name| show(state, name, WorkerChange::Quiet));
     let clients = state.clients.ids_from(ClientId(0)).filter(|client| state.is_quiet(*client, &[]));
     let clients: Vec<ClientId> = clients.collect();
     hush(state, &clients, call.context);
-    call.done();
+    call.done()
 }
 
 /// See [`super::Engine::work_left`].

@@ -36,6 +36,7 @@ impl Names {
         (!name.is_empty()).then(|| self.hash_of(name))
     }
 
+    #[inline(never)]
     fn hash_of(&self, name: &[u8]) -> HalfHash {
         HalfHash::of(self.hasher.hash_one(name))
     }

@@ -106,12 +106,18 @@ impl Payload {
         let prefix = prefix.filter(|prefix| *prefix != stored::MARK && body.len() <= Self::COPY_MAX)?;
         let (key, name_bytes) = (key.unwrap_or_default(), u8::try_from(name.len()).ok()?);
         if name.is_empty() {
-            return Some(Self(Form::Small([&[prefix, 0], key, body].concat().into())));
+            return Some(Self::joined([&[prefix, 0], key, body]));
         }
         let at = body.windows(name.len()).position(|part| part == name).and_then(|at| u16::try_from(at).ok());
         let apart = if at.is_some() { &[] } else { name };
         let [low, high] = at.unwrap_or(Head::APART).to_le_bytes();
-        Some(Self(Form::Small([&[prefix, name_bytes, low, high], key, apart, body].concat().into())))
+        Some(Self::joined([&[prefix, name_bytes, low, high], key, apart, body]))
+    }
+
+    fn joined<const N: usize>(parts: [&[u8]; N]) -> Self {
+        let mut bytes = Vec::with_capacity(parts.iter().map(|part| part.len()).sum());
+        parts.into_iter().for_each(|part| bytes.extend_from_slice(part));
+        Self(Form::Small(bytes.into()))
     }
 
     fn large(key: Option<&[u8]>, name: &[u8], body: Bytes) -> Self {
@@ -148,17 +154,21 @@ impl Payload {
     pub fn name(&self) -> &[u8] {
         match &self.0 {
             Form::Small(bytes) if matches!(**bytes, [prefix, 0, ..] if prefix != stored::MARK) => &[],
-            Form::Small(bytes) => {
-                if let Some(head) = stored::Head::read(bytes) {
-                    return head.name(bytes);
-                }
-                let head = Head::read(bytes);
-                let inside = if head.at == Head::APART { 0 } else { usize::from(head.at) };
-                let begin = head.body_at() - head.name_bytes() + inside;
-                bytes.get(begin..begin + usize::from(head.name)).unwrap_or_default()
-            }
+            Form::Small(bytes) => Self::name_in(bytes),
             Form::Large(large) => &large.name,
         }
+    }
+
+    /// The name in a small payload that has one, or whose body is stored.
+    #[inline(never)]
+    fn name_in(bytes: &[u8]) -> &[u8] {
+        if let Some(head) = stored::Head::read(bytes) {
+            return head.name(bytes);
+        }
+        let head = Head::read(bytes);
+        let inside = if head.at == Head::APART { 0 } else { usize::from(head.at) };
+        let begin = head.body_at() - head.name_bytes() + inside;
+        bytes.get(begin..begin + usize::from(head.name)).unwrap_or_default()
     }
 
     /// The producer's own bytes, verbatim. Empty while they are stored elsewhere: code that may meet such a payload asks

@@ -32,8 +32,8 @@ impl Slot {
     }
 }
 
-/// A page has its jobs, or it is packed, or both.
-#[derive(Debug)]
+/// A page has its jobs, or it is packed, or both. A page that is not used has neither.
+#[derive(Debug, Default)]
 struct Page {
     jobs: OnceCell<Vec<Option<Job>>>,
     packed: Option<Packed>,
@@ -41,25 +41,20 @@ struct Page {
 }
 
 impl Page {
-    fn empty() -> Self {
-        let jobs = std::iter::repeat_with(|| None).take(PAGE).collect::<Vec<_>>();
-        Self { jobs: jobs.into(), packed: None, used: 0 }
-    }
-
     /// Bytes that its packed jobs take less than the others.
     fn saved_bytes(&self) -> u64 {
         self.packed.as_ref().map_or(0, Packed::saved_bytes)
     }
 
     fn is_closed(&self) -> bool {
-        self.jobs.get().is_none()
+        self.packed.is_some() && self.jobs.get().is_none()
     }
 }
 
 /// The slots of all jobs.
 #[derive(Debug, Default)]
 pub struct Slab {
-    pages: Vec<Option<Page>>,
+    pages: Vec<Page>,
     free: Vec<Slot>,
     /// Bytes that packed pages save, those that are open included.
     packed_saved: u64,
@@ -70,7 +65,7 @@ pub struct Slab {
 impl Slab {
     /// A job.
     pub fn at(&self, slot: Slot) -> Option<&Job> {
-        let page = self.pages.get(slot.page())?.as_ref()?;
+        let page = self.pages.get(slot.page())?;
         let jobs = page.jobs.get().map_or_else(|| self.open(page), Vec::as_slice);
         jobs.get(slot.place())?.as_ref()
     }
@@ -91,7 +86,7 @@ impl Slab {
 
     /// The jobs of a page, which is not packed from now on.
     fn jobs_mut(&mut self, slot: Slot) -> Option<&mut Vec<Option<Job>>> {
-        let page = self.pages.get_mut(slot.page())?.as_mut()?;
+        let page = self.pages.get_mut(slot.page())?;
         if page.packed.is_some() {
             Self::unpack(page, &mut self.packed_saved, &self.open);
         }
@@ -102,7 +97,7 @@ impl Slab {
     fn unpack(page: &mut Page, packed_saved: &mut u64, open: &Cell<u64>) {
         let Some(packed) = page.packed.take() else { return };
         *packed_saved -= packed.saved_bytes();
-        if page.is_closed() {
+        if page.jobs.get().is_none() {
             page.jobs = packed.jobs().into();
         } else {
             open.set(open.get() - packed.saved_bytes());
@@ -112,11 +107,14 @@ impl Slab {
     /// Adds a job.
     pub fn insert(&mut self, job: Job) -> Slot {
         let slot = self.free_slot();
+        if let Some(page) = self.pages.get_mut(slot.page()) {
+            if page.used == 0 {
+                page.jobs = std::iter::repeat_with(|| None).take(PAGE).collect::<Vec<_>>().into();
+            }
+            page.used += 1;
+        }
         if let Some(place) = self.jobs_mut(slot).and_then(|jobs| jobs.get_mut(slot.place())) {
             *place = Some(job);
-        }
-        if let Some(Some(page)) = self.pages.get_mut(slot.page()) {
-            page.used += 1;
         }
         slot
     }
@@ -125,34 +123,28 @@ impl Slab {
     pub fn remove(&mut self, slot: Slot) -> Option<Job> {
         let job = self.jobs_mut(slot)?.get_mut(slot.place())?.take()?;
         let page = self.pages.get_mut(slot.page())?;
-        if let Some(inside) = page {
-            inside.used -= 1;
-            if inside.used == 0 {
-                *page = None;
-            }
+        page.used -= 1;
+        if page.used == 0 {
+            *page = Page::default();
         }
         self.free.push(slot);
         Some(job)
     }
 
     fn free_slot(&mut self) -> Slot {
-        let slot = self.free.pop().unwrap_or_else(|| {
+        self.free.pop().unwrap_or_else(|| {
             // Fill the new page's free list backwards, so that slots are used in order.
             let first = Slot(u32::try_from(self.pages.len()).unwrap_or(u32::MAX / 1024) * SLOTS);
-            self.pages.push(None);
+            self.pages.push(Page::default());
             self.free.extend(Self::slots_of(first).skip(1).rev());
             first
-        });
-        if let Some(page) = self.pages.get_mut(slot.page()) {
-            page.get_or_insert_with(Page::empty);
-        }
-        slot
+        })
     }
 
     /// Packs the page of a slot, if all of its jobs wait and none has a body here that could be elsewhere. A page that
     /// is packed and open is closed.
     pub fn pack(&mut self, slot: Slot) {
-        let Some(Some(page)) = self.pages.get_mut(slot.page()) else { return };
+        let Some(page) = self.pages.get_mut(slot.page()).filter(|page| page.used > 0) else { return };
         if page.is_closed() {
             return;
         }
@@ -174,7 +166,7 @@ impl Slab {
 
     /// Whether a look at this slot would open its page.
     pub fn is_packed(&self, slot: Slot) -> bool {
-        self.pages.get(slot.page()).is_some_and(|page| page.as_ref().is_some_and(Page::is_closed))
+        self.pages.get(slot.page()).is_some_and(Page::is_closed)
     }
 
     /// Whether the next new job comes into the page of this slot.
@@ -204,7 +196,7 @@ impl Slab {
 
     /// Closes the page of a slot, if it is packed and open.
     pub(super) fn close(&mut self, slot: Slot) {
-        if self.pages.get(slot.page()).and_then(Option::as_ref).is_some_and(|page| page.packed.is_some()) {
+        if self.pages.get(slot.page()).is_some_and(|page| page.packed.is_some()) {
             self.pack(slot);
         }
     }

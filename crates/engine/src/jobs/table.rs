@@ -232,9 +232,11 @@ impl Jobs {
         let Some(job) = self.slab.at(slot) else { return };
         self.bytes += job.weight_bytes();
         self.bodies.add(&job.payload);
-        let (expires_at, timer) = expiry_of(job);
-        timers.set(expires_at, timer);
-        self.by_state.holders.add_collector(job);
+        if job.extra.is_some() {
+            let (expires_at, timer) = expiry_of(job);
+            timers.set(expires_at, timer);
+            self.by_state.holders.add_collector(job);
+        }
         self.by_state.enter(job, timers);
         if job.payload.has_key() {
             self.claim_key(slot, timers);
@@ -250,11 +252,13 @@ impl Jobs {
         self.by_state.leave(&job, timers);
         self.by_id.remove(job.id);
         self.by_state.names.remove(&job);
-        job.listeners().iter().for_each(|listener| self.by_state.holders.unlisten(job.id, *listener));
-        self.by_state.holders.remove_collector(&job);
+        if job.extra.is_some() {
+            job.listeners().iter().for_each(|listener| self.by_state.holders.unlisten(job.id, *listener));
+            self.by_state.holders.remove_collector(&job);
+            timers.cancel(expiry_of(&job).0);
+        }
         self.bytes -= job.weight_bytes();
         self.bodies.remove(&job.payload);
-        timers.cancel(expiry_of(&job).0);
         if self.by_id.is_empty() {
             self.slab.shrink_empty();
         }
@@ -355,10 +359,8 @@ impl Jobs {
 
     /// Moves the time of a job's expiry, or takes it away.
     pub(crate) fn set_expiry(&mut self, slot: Slot, expires: Expiry, timers: &mut Timers) {
-        if self.at(slot).is_none_or(|job| job.expiry() == expires) {
-            return;
-        }
-        self.at(slot).into_iter().for_each(|job| timers.cancel(expiry_of(job).0));
+        let Some(before) = self.at(slot).filter(|job| job.expiry() != expires).map(expiry_of) else { return };
+        timers.cancel(before.0);
         self.change(slot, |job| job.extra_mut().expires = expires);
         if let Some((at, timer)) = self.at(slot).map(expiry_of) {
             timers.set(at, timer);

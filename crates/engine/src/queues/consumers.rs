@@ -122,6 +122,7 @@ impl AllConsumers {
     }
 
     /// The consumers of one protocol, which are created if absent.
+    #[inline]
     pub(super) fn of_mut(&mut self, protocol: Option<Protocol>) -> Option<&mut Consumers> {
         let index = self.0.iter().position(|consumers| consumers.protocol == protocol);
         let index = index.unwrap_or_else(|| {

@@ -43,6 +43,7 @@ impl Histogram {
         self.counts.iter().sum()
     }
 
+    #[inline]
     pub(crate) fn observe(&mut self, ms: u64) {
         // From the front: most durations are short.
         let index = Self::BOUNDS_MS.iter().position(|bound| ms <= *bound).unwrap_or(Self::BOUNDS_MS.len());

@@ -279,6 +279,7 @@ impl Lane {
     }
 
     /// The index of a rank in the ring, or the index at which it would be inserted.
+    #[inline]
     fn find(&self, rank: u64) -> Result<usize, usize> {
         let Some(distance) = rank.checked_sub(self.base) else { return Err(0) };
         let Ok(distance) = u32::try_from(distance) else { return Err(self.ring.len()) };

@@ -194,6 +194,7 @@ impl Queues {
     }
 
     /// Changes the part of a queue that the journal keeps. A new throttle takes effect with [`Queues::count_slots`].
+    #[inline(never)]
     pub(crate) fn set(&mut self, id: QueueId, set: impl FnOnce(&mut QueueImage), changes: &mut Vec<Change>) {
         let Some(queue) = self.at_mut(id) else { return };
         let before = (queue.image.is_known(), queue.image.is_special());
@@ -280,6 +281,9 @@ impl Queues {
         } else if let Some((lease, slots)) = job.lease().zip(queue.slots.as_deref_mut()) {
             slots.hold(job.id, lease, now, timers);
         }
+        if self.watches_unclaimed() {
+            self.note_unclaimed(job.queue);
+        }
     }
 
     /// A job is about to leave its state.
@@ -302,6 +306,9 @@ impl Queues {
             && freed.back() != Some(&job.queue)
         {
             freed.push_back(job.queue);
+        }
+        if self.watches_unclaimed() {
+            self.note_unclaimed(job.queue);
         }
     }
 

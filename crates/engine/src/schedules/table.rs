@@ -133,6 +133,11 @@ impl Schedules {
         changes.push(Change::ScheduleMoved(id));
     }
 
+    /// Whether any job is the last run of a schedule.
+    pub(crate) fn have_runs(&self) -> bool {
+        !self.runs.is_empty()
+    }
+
     /// A job has ended: the schedules whose last run it was note how.
     pub(crate) fn run_ended(&mut self, job: JobId, end: RunEnd, changes: &mut Vec<Change>) {
         for (_, id) in self.runs.range((job, JobId(0))..=(job, JobId(u64::MAX))) {
