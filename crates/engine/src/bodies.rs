@@ -25,12 +25,18 @@ impl Event {
     }
 
     /// Whether this event waits for a body.
+    #[inline]
     pub fn waits_for_body(&self) -> bool {
         match self {
             Self::Reply(_, Reply::Taken(taken)) | Self::Notice(Notice::Delivered(taken)) => taken.stored.is_some(),
-            Self::Reply(_, Reply::Looked { .. } | Reply::Jobs { .. }) => self.bodies().next().is_some(),
+            Self::Reply(_, Reply::Looked { .. } | Reply::Jobs { .. }) => self.has_bodies(),
             Self::Reply(..) | Self::Notice(_) => false,
         }
+    }
+
+    #[inline(never)]
+    fn has_bodies(&self) -> bool {
+        self.bodies().next().is_some()
     }
 
     /// Puts in the bodies that `find` has.

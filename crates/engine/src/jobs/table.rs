@@ -159,7 +159,7 @@ impl Jobs {
 
     /// When the state of a job ends next, by the engine's time.
     pub(crate) fn next_timed_at(&self, skew_ms: i64) -> Timestamp {
-        self.by_state.timed.next(skew_ms).map_or(Timestamp::NEVER, |(at, _)| at)
+        self.by_state.timed.next_at(skew_ms)
     }
 
     /// The job whose state ends next.

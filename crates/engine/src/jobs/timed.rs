@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use super::state::{JobState, JobStateKind};
 use crate::ids::{JobId, Timestamp};
+use crate::timers::first_at;
 
 /// Jobs by the time of their state: `scheduled` by the wall clock, the others by the engine's time.
 #[derive(Debug, Default)]
@@ -52,6 +53,12 @@ impl Timed {
     /// The dead jobs.
     pub(super) const fn dead(&self) -> &BTreeSet<(Timestamp, JobId)> {
         &self.dead
+    }
+
+    /// When the first job is due in any set, by the engine's time.
+    pub(super) fn next_at(&self, skew_ms: i64) -> Timestamp {
+        let scheduled = first_at(&self.scheduled).shifted(skew_ms.saturating_neg());
+        [&self.retrying, &self.dead, &self.done].into_iter().map(first_at).fold(scheduled, Timestamp::min)
     }
 
     /// The first job due in any set, and when, by the engine's time.
