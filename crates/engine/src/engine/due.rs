@@ -136,7 +136,7 @@ fn waits(state: &State) -> bool {
     state.deferred.has_any() || state.succession.as_ref().is_some_and(Succession::expects_any)
 }
 
-/// What is due next, and when; any at `NEVER` if nothing is. Of things due at the same time, the first here comes first.
+/// What is due next, and when: `NEVER` if nothing is. Of things due at the same time, the first here comes first.
 fn next_due(state: &State) -> (Timestamp, Due) {
     let mut next = (Timestamp::NEVER, Due::Job);
     let mut or = |at, due| {
