@@ -42,7 +42,7 @@ pub(super) fn catch_up(state: &mut State, context: &mut Context) {
     }
     let came = |id: ClientId, turn: u64| !state.clients.get(id).is_some_and(|client| client.is_awake(turn));
     state.timers.drop_wakes(came);
-    while let (at, due) = next_due(state)
+    while let (at, Some(due)) = next_due(state)
         && at <= state.now
     {
         match due {
@@ -136,12 +136,12 @@ fn waits(state: &State) -> bool {
     state.deferred.has_any() || state.succession.as_ref().is_some_and(Succession::expects_any)
 }
 
-/// What is due next, and when: `NEVER` if nothing is. Of things due at the same time, the first here comes first.
-fn next_due(state: &State) -> (Timestamp, Due) {
-    let mut next = (Timestamp::NEVER, Due::Job);
+/// What is due next, if anything, and when. Of things due at the same time, the first here comes first.
+fn next_due(state: &State) -> (Timestamp, Option<Due>) {
+    let mut next = (Timestamp::NEVER, None);
     let mut or = |at, due| {
         if at < next.0 {
-            next = (at, due);
+            next = (at, Some(due));
         }
     };
     or(state.jobs.next_timed_at(state.skew_ms), Due::Job);
