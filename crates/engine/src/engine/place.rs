@@ -58,6 +58,7 @@ pub(super) fn remove_job(state: &mut State, slot: Slot, context: &mut Context) {
         show(state, slot, false);
     }
     let Some(job) = state.jobs.remove(slot, &mut state.timers) else { return };
+    state.queues.note_unclaimed(job.queue);
     state.queues.remove_key(&job, &mut state.timers);
     let ahead = job.behind();
     ahead.map(|ahead| state.followers.remove(&(ahead, job.id)));

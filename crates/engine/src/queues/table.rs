@@ -307,9 +307,6 @@ impl Queues {
         {
             freed.push_back(job.queue);
         }
-        if self.watches_unclaimed() {
-            self.note_unclaimed(job.queue);
-        }
     }
 
     /// Replaces the set of queues that all protocols share. Returns the queues that changed. Looks at all queues, and
