@@ -76,7 +76,10 @@ impl Prepared {
         on_dead::set(&mut engine, config);
         recurring::set_missed(&mut engine, config);
         let (durability, pace) = pace(config);
-        let hub = Hub::new(engine, journal, durability, random_seed()).sharing(budget).naming(protocols::names(config));
+        let hub = Hub::new(engine, journal, durability, random_seed())
+            .sharing(budget)
+            .naming(protocols::names(config))
+            .within(pace.interval);
         let tenure = guard.as_ref().and_then(Guard::tenure);
         let hub = Arc::new(hub.hand_out_after_commit(config.server.hand_out_after_commit).under(tenure));
         Self { hub, log, checkpointer, guard, pace, bodies }

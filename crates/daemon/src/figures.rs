@@ -84,8 +84,7 @@ pub struct JobMemory {
 
 impl JobMemory {
     fn read(hub: &Hub) -> Self {
-        let (bytes, stored) =
-            hub.with_journal(|engine, _| ((engine.resident_bytes(), engine.limits().memory_max), engine.stored()));
+        let (bytes, stored) = (hub.memory(), hub.with_journal(|engine, _| engine.stored()));
         let LoadFigures { loads, waited, failed, load_us, disk_bytes } = hub.loading.figures();
         let [disk_bytes, load_us] = [disk_bytes, load_us].map(|figure| figure.load(Ordering::Relaxed));
         Self { bytes, stored, disk_bytes, loads: [loads, waited, failed].map(|it| it.load(Ordering::Relaxed)), load_us }

@@ -6,7 +6,7 @@
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::Thread;
 use std::time::Duration;
 
@@ -20,16 +20,17 @@ use self::core::{Core, Ends};
 use self::delivery::Gates;
 pub(crate) use self::memory::Cool;
 pub use self::store_health::StoreHealth;
+use self::unwritten::Unwritten;
 use crate::broker::CommitDuty;
 use crate::budget::Budget;
 use crate::clock;
 use crate::loads::Loading;
-use crate::mailbox::Mailbox;
 use crate::names::ProtocolNames;
 use crate::published::Publication;
-use crate::waking::{Durable, Idle, Waiting};
+use crate::waking::{Durable, ForRoom, Idle, Waiting};
 use crate::warnings;
 
+mod commits;
 mod core;
 mod delivery;
 mod memory;
@@ -38,6 +39,7 @@ mod store_health;
 mod testing;
 #[cfg(test)]
 mod tests;
+mod unwritten;
 mod visit;
 
 /// The daemon's own client number: connections begin at 1.
@@ -49,7 +51,7 @@ const ASKED: Tag = Tag(1);
 pub enum Durability {
     /// OK means on the disk.
     Durable,
-    /// OK means it will be on the disk within the commit interval.
+    /// OK means it will be on the disk within the commit interval ([`Hub::within`]), as long as the disk keeps up.
     Soon,
 }
 
@@ -58,6 +60,8 @@ pub enum Durability {
 pub struct Hub {
     core: Mutex<Core>,
     durability: Durability,
+    /// The interval of [`Durability::Soon`]; without one, no acknowledgement waits however slow the disk is.
+    interval: Option<Duration>,
     /// A client gets its next job when the end of its last one is on the disk, whether or not that end is acknowledged.
     hand_out_after_commit: bool,
     /// The newest commit that is on the disk.
@@ -114,7 +118,10 @@ impl Hub {
             own_bytes: VecDeque::new(),
             publications: Vec::new(),
             waiting: Waiting::new(),
+            unwritten: Unwritten::default(),
+            for_room: ForRoom::new(),
             acknowledgements: 0,
+            awaited: 0,
             gathers: false,
             ticks_at: Timestamp::NEVER,
             loads: Vec::new(),
@@ -127,6 +134,7 @@ impl Hub {
         Self {
             core: Mutex::new(core),
             durability,
+            interval: None,
             hand_out_after_commit: false,
             durable,
             first,
@@ -149,6 +157,12 @@ impl Hub {
     /// acknowledged. Has no effect without [`Durability::Durable`]: nothing waits for the disk then.
     pub fn hand_out_after_commit(self, yes: bool) -> Self {
         Self { hand_out_after_commit: yes && self.durability == Durability::Durable, ..self }
+    }
+
+    /// Sets the interval within which a commit follows. When the disk falls behind by two of them, or by 32 MiB,
+    /// acknowledgements wait for it. Has no effect without [`Durability::Soon`].
+    pub fn within(self, interval: Option<Duration>) -> Self {
+        Self { interval, ..self }
     }
 
     /// Sets what counts the memory of all connections together.
@@ -294,6 +308,7 @@ impl Hub {
         // All changes up to now are on the disk when this commit is.
         let barrier = if pending { journal.pending_seq() } else { journal.pending_seq().saturating_sub(1) };
         let gate = match self.durability {
+            Durability::Soon if self.is_behind(&mut core, pending) => barrier,
             Durability::Soon => 0,
             Durability::Durable => barrier,
         };
@@ -312,9 +327,11 @@ impl Hub {
             core.ticks_at = due;
         }
         let publications = std::mem::take(&mut core.publications);
+        let with_room = self.take_with_room(&mut core);
         let noticed = std::mem::take(&mut core.context.warnings);
         let duty = if to_commit { self.duty(&mut core, in_turn) } else { CommitDuty::None };
         drop(core);
+        with_room.iter().for_each(|mailbox| mailbox.ring());
         warnings::log(noticed, &self.names);
         publications.into_iter().for_each(|(own_bytes, to)| Publication::new(own_bytes, &self.budget).post(&to));
         if earlier {
@@ -322,141 +339,6 @@ impl Hub {
         }
         self.budget.relieve();
         duty
-    }
-
-    // ---- commits ---------------------------------------------------------------------------------------------------
-
-    /// Registers the thread that commits.
-    pub fn set_committer(&self, thread: Thread) {
-        *self.committer.lock().unwrap_or_else(PoisonError::into_inner) = Some(thread);
-    }
-
-    /// What a serving thread must do about the pending changes. The committing thread does the rest.
-    fn duty(&self, core: &mut Core, in_turn: bool) -> CommitDuty {
-        if self.durability == Durability::Soon {
-            // The committing thread does everything, but a complete commit does not wait for its interval.
-            if core.journal.is_behind() {
-                self.wake_committer();
-            }
-            CommitDuty::None
-        } else if in_turn && !core.is_urgent() {
-            let is_known = std::mem::replace(&mut core.gathers, true);
-            if is_known { CommitDuty::None } else { CommitDuty::Later }
-        } else if in_turn && self.commits_in_turns() {
-            let acknowledgements = if core.journal.is_behind() { usize::MAX } else { core.acknowledgements };
-            CommitDuty::Now { acknowledgements }
-        } else {
-            self.wake_committer();
-            CommitDuty::None
-        }
-    }
-
-    /// Whether there is something to commit now, without waiting for more.
-    pub fn is_urgent(&self) -> bool {
-        let core = self.lock();
-        let pending = !core.journal.is_empty() || core.journal.is_behind();
-        pending && (core.is_urgent() || !core.gathers)
-    }
-
-    /// Whether there is something to commit that no client waits for.
-    pub fn is_gathering(&self) -> bool {
-        let core = self.lock();
-        core.gathers && !core.is_urgent()
-    }
-
-    /// Wakes the committing thread.
-    pub fn wake_committer(&self) {
-        if self.idle.must_wake() {
-            self.unpark_committer();
-        }
-    }
-
-    /// Wakes the committing thread, whether or not it rests.
-    pub fn unpark_committer(&self) {
-        if let Some(thread) = &*self.committer.lock().unwrap_or_else(PoisonError::into_inner) {
-            thread.unpark();
-        }
-    }
-
-    /// Whether the committing thread, which has nothing to do as far as it knows, may park.
-    pub fn committer_may_park(&self, has_work: impl FnOnce() -> bool) -> bool {
-        self.idle.may_park(has_work)
-    }
-
-    /// Cuts the pending commit, if there is anything in it. Reads the bodies in it that are not in memory.
-    pub fn cut(&self) -> Option<Cut> {
-        let mut core = self.lock();
-        let Core { engine, journal, acknowledgements, gathers, .. } = &mut *core;
-        let mut commit = journal.cut(engine)?;
-        *gathers = false;
-        let acknowledgements = std::mem::take(acknowledgements);
-        drop(core);
-        self.load_bodies_of(&mut commit);
-        Some(Cut { commit, acknowledgements })
-    }
-
-    /// Runs a closure on the engine and its journal, under the lock.
-    pub fn with_journal<T>(&self, run: impl FnOnce(&mut Engine, &mut Journal) -> T) -> T {
-        let mut core = self.lock();
-        let Core { engine, journal, .. } = &mut *core;
-        run(engine, journal)
-    }
-
-    /// Records that a commit is on the disk. Returns the mailboxes with acknowledgements that waited for it; the caller
-    /// rings them.
-    pub fn committed(&self, commit: Commit) -> Vec<Arc<Mailbox>> {
-        let (mut core, seq) = (self.lock(), commit.seq());
-        core.journal.committed(seq);
-        core.journal.reuse(commit);
-        core.waiting.publish(&self.durable, seq)
-    }
-
-    /// Rings a mailbox when a commit is durable.
-    pub fn ring_when_durable(&self, commit: u64, mailbox: &Arc<Mailbox>) {
-        let mut core = self.lock();
-        if self.failed() || !core.waiting.add_unless(&self.durable, commit, mailbox) {
-            mailbox.ring();
-        }
-    }
-
-    /// The newest commit that was on the disk when this run began.
-    pub const fn recovered(&self) -> u64 {
-        self.first.saturating_sub(1)
-    }
-
-    /// The newest commit that is on the disk.
-    pub fn durable(&self) -> u64 {
-        self.durable.get()
-    }
-
-    /// From now on serving threads look after the commits of their visits.
-    pub fn leave_commits_to_turns(&self) {
-        self.has_turns.store(true, Ordering::Release);
-    }
-
-    /// Sets whether serving threads commit at the end of their turns, or leave that to the committing thread.
-    pub fn set_commit_in_turns(&self, yes: bool) {
-        self.commit_in_turns.store(yes, Ordering::Release);
-    }
-
-    /// Whether serving threads commit in their turns now.
-    pub fn commits_in_turns(&self) -> bool {
-        self.commit_in_turns.load(Ordering::Acquire)
-    }
-
-    /// Waits until this run has begun.
-    pub async fn first_commit(&self) {
-        const LOOK_EVERY: Duration = Duration::from_millis(1);
-        while !self.has_begun() {
-            tokio::time::sleep(LOOK_EVERY).await;
-        }
-    }
-
-    /// Whether the first commit of this run is on the disk. A daemon alone also begins with a store that has failed.
-    /// One that succeeds another does not: the next leader must know of its numbers.
-    pub fn has_begun(&self) -> bool {
-        let gives_up = if self.has_tenure() { self.deposed().is_some() } else { self.failed() };
-        gives_up || self.durable() >= self.first
     }
 
     /// Whether the store fails.
@@ -470,7 +352,10 @@ impl Hub {
         self.store.set_failed(failed);
         if failed {
             // They are rung again for their commits: when their threads look, the store may respond again.
-            let waiting = self.lock().waiting.mailboxes();
+            let mut core = self.lock();
+            let mut waiting = core.waiting.mailboxes();
+            waiting.extend(self.take_with_room(&mut core));
+            drop(core);
             waiting.iter().for_each(|mailbox| mailbox.ring());
         }
     }

@@ -27,7 +27,6 @@ use windlass_store::BodyFile;
 
 use crate::hub::{Cool, Hub};
 use crate::loads::{Load, Todo};
-use crate::mailbox::Mailbox;
 
 /// Bytes that are moved out of memory at once.
 const STEP_BYTES: u64 = 1 << 20;
@@ -105,7 +104,7 @@ impl Work {
 
     /// Does what there is to do. Returns whether there was anything that could lead to more.
     fn step(&mut self) -> bool {
-        let Todo { loads, for_room, is_short, freed } = std::mem::take(&mut *self.hub.loading.lock());
+        let Todo { loads, is_short, freed } = std::mem::take(&mut *self.hub.loading.lock());
         let is_busy = !loads.is_empty() || is_short;
         self.load(loads);
         self.free(freed);
@@ -114,9 +113,7 @@ impl Work {
             self.hub.loading.is_stuck.store(false, Ordering::Release);
         }
         if is_short && self.stuck_until.is_none() {
-            self.make_room(for_room);
-        } else {
-            for_room.iter().for_each(|(mailbox, _)| mailbox.ring());
+            self.make_room();
         }
         self.hub.loading.figures.disk_bytes.store(self.file.disk_bytes(), Ordering::Relaxed);
         is_busy
@@ -212,44 +209,52 @@ impl Work {
         later.into_iter().rev().for_each(|one| todo.freed.push_front(one));
     }
 
-    /// Moves bodies out until there is room, or none is left that can go, and rings the clients that wait for it. Jobs that
-    /// are needed meanwhile come first, as long as memory is not full.
-    fn make_room(&mut self, for_room: Vec<(Arc<Mailbox>, u64)>) {
+    /// Moves bodies out until there is room, or none is left that can go. Clients that wait for room are rung as soon as
+    /// there is some for them: the disk may be slow. Jobs that are needed meanwhile come first, as long as memory is not
+    /// full.
+    fn make_room(&mut self) {
         let (begun, mut in_vain) = (Instant::now(), 0);
-        let bytes = for_room.iter().map(|(_, bytes)| *bytes).max().unwrap_or_default();
-        while self.hub.is_short_of_memory(bytes) && !self.stop.load(Ordering::Acquire) {
+        while self.hub.is_short_of_memory() && !self.stop.load(Ordering::Acquire) {
             if !self.hub.loading.lock().loads.is_empty() && !self.hub.is_out_of_memory() {
-                return self.hub.loading.wait_for_room(for_room);
+                return self.hub.loading.make_room();
             }
             let Cool { bodies, has_packed, looks } = self.hub.cool(STEP_BYTES);
             let (places, written) = self.file.write_all(bodies.iter().map(|(_, body)| &body[..]));
             let unused = self.hub.set_stored(&bodies, &places);
             in_vain = if has_packed || places.len() > unused.len() { 0 } else { in_vain + 1 };
             unused.into_iter().for_each(|stored| self.file.free(stored));
+            self.hub.ring_with_room();
             if let Err(error) = written {
-                self.is_stuck(&error.to_string(), begun);
+                warn_of_shortage(&error.to_string());
+                self.is_stuck(begun);
                 break;
             }
             if in_vain > looks {
-                self.is_stuck("no body is left that could leave it", begun);
+                if self.hub.has_too_many_jobs() {
+                    warn_of_shortage("no body is left that could leave it");
+                }
+                self.is_stuck(begun);
                 break;
             }
         }
-        for_room.iter().for_each(|(mailbox, _)| mailbox.ring());
+        self.hub.ring_with_room();
     }
 
     /// Memory cannot be relieved now: a job that does not fit is refused, until the thread looks again. It has looked since
     /// `begun`, and spends most of its time otherwise.
-    fn is_stuck(&mut self, why: &str, begun: Instant) {
-        let reason = "memory cannot be relieved";
-        crate::warn_limited!(
-            reason,
-            why,
-            "memory is nearly full (limits.memory) and cannot be relieved: new jobs may be refused"
-        );
+    fn is_stuck(&mut self, begun: Instant) {
         self.hub.loading.is_stuck.store(true, Ordering::Release);
         self.stuck_until = Some(Instant::now() + PAUSE.max(begun.elapsed() * 8));
     }
+}
+
+fn warn_of_shortage(why: &str) {
+    let reason = "memory cannot be relieved";
+    crate::warn_limited!(
+        reason,
+        why,
+        "memory is nearly full (limits.memory) and cannot be relieved: new jobs may be refused"
+    );
 }
 
 #[cfg(test)]

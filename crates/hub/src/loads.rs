@@ -38,8 +38,6 @@ pub(crate) struct Todo {
     pub(crate) loads: Vec<Load>,
     /// Places that are free once this commit is on the disk.
     pub(crate) freed: VecDeque<(u64, Vec<Stored>)>,
-    /// Clients with jobs for which memory has no room now, and the bytes of these jobs.
-    pub(crate) for_room: Vec<(Arc<Mailbox>, u64)>,
     pub(crate) is_short: bool,
 }
 
@@ -93,18 +91,6 @@ impl Loading {
         if self.makes_room() && !std::mem::replace(&mut self.lock().is_short, true) {
             self.add(|_| {});
         }
-    }
-
-    /// Rings a mailbox when there is room for a job of this size, or when there will be none.
-    pub(crate) fn ring_for_room(&self, mailbox: &Arc<Mailbox>, bytes: u64) {
-        self.wait_for_room(vec![(Arc::clone(mailbox), bytes)]);
-    }
-
-    pub(crate) fn wait_for_room(&self, who: Vec<(Arc<Mailbox>, u64)>) {
-        self.add(|todo| {
-            todo.is_short = true;
-            todo.for_room.extend(who);
-        });
     }
 
     fn add(&self, add: impl FnOnce(&mut Todo)) {

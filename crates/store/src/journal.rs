@@ -29,8 +29,9 @@ const COMMIT_BYTES_MAX: u64 = 4 << 20;
 #[derive(Debug)]
 pub struct Journal {
     pending: Pending,
-    /// Complete commits that wait for the one in flight.
+    /// Complete commits that wait for the one in flight, and their bytes.
     full: VecDeque<Commit>,
+    full_bytes: u64,
     /// Number and bytes of the commit in flight.
     in_flight: Option<(u64, u64)>,
     /// Queues in the log or in an earlier commit.
@@ -55,7 +56,7 @@ impl Journal {
         let mut known = HashSet::with_hasher(FixedState::default());
         known.extend(queues);
         let used = HashSet::with_hasher(FixedState::default());
-        Self { pending, full: VecDeque::new(), in_flight: None, queues: known, used, clean: false }
+        Self { pending, full: VecDeque::new(), full_bytes: 0, in_flight: None, queues: known, used, clean: false }
     }
 
     /// Records the changes of a visit to the engine. Call it before the next visit begins.
@@ -88,8 +89,7 @@ impl Journal {
         // Not before the next visit's changes: queues and the engine meta are read from the engine, which would then be
         // ahead of the jobs in this commit. A deleted queue could be missing from it.
         if self.pending.bytes() > COMMIT_BYTES_MAX {
-            let commit = self.close(engine);
-            self.full.push_back(commit);
+            self.complete(engine);
             // A client that waits for these changes waits for the pending commit.
             self.pending.touched = true;
         }
@@ -99,9 +99,15 @@ impl Journal {
     /// wait for a large one. Nothing may have changed since the last [`Journal::append`].
     pub fn begin_anew(&mut self, engine: &Engine) {
         if self.pending.touched {
-            let commit = self.close(engine);
-            self.full.push_back(commit);
+            self.complete(engine);
         }
+    }
+
+    /// Ends the pending commit, which waits for the one in flight.
+    fn complete(&mut self, engine: &Engine) {
+        let commit = self.close(engine);
+        self.full_bytes += commit.bytes();
+        self.full.push_back(commit);
     }
 
     /// Appends the whole contents of an engine as new: for a store that starts with the contents of another. Passes
@@ -156,7 +162,7 @@ impl Journal {
 
     /// Bytes appended and not yet committed.
     pub fn uncommitted_bytes(&self) -> u64 {
-        self.pending.bytes() + self.full.iter().map(Commit::bytes).sum::<u64>() + self.in_flight_bytes()
+        self.pending.bytes() + self.full_bytes + self.in_flight_bytes()
     }
 
     /// Whether a complete commit waits to be cut.
@@ -170,7 +176,10 @@ impl Journal {
             return None;
         }
         let commit = match self.full.pop_front() {
-            Some(commit) => commit,
+            Some(commit) => {
+                self.full_bytes -= commit.bytes();
+                commit
+            }
             None if self.pending.touched => self.close(engine),
             None => return None,
         };

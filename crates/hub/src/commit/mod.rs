@@ -202,11 +202,10 @@ impl Commits {
         }
     }
 
-    /// Waits for the next interval. A complete commit does not wait that long, so its memory is soon free for another.
+    /// Waits for the next interval. A complete commit does not wait that long, so its memory is soon free for another; nor
+    /// does one that clients wait for.
     fn rest_for(&self, interval: Duration) {
-        self.sleep(interval, || {
-            !self.hub.committer_may_park(|| self.hub.with_journal(|_, journal| journal.is_behind()))
-        });
+        self.sleep(interval, || !self.hub.committer_may_park(|| self.hub.has_urgent()));
     }
 
     /// Commits the pending changes, with as many attempts as it takes. Returns `false` if there are none, or if the daemon

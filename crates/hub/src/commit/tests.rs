@@ -193,6 +193,22 @@ fn a_complete_commit_does_not_wait_for_the_next_interval() {
     assert!(committer.finish());
 }
 
+/// More is unwritten than an interval allows, so acknowledgements wait.
+#[test]
+fn a_commit_that_clients_wait_for_does_not_wait_for_its_interval() {
+    let hour = Duration::from_secs(3600);
+    let hub = Arc::new(Arc::into_inner(hub(Durability::Soon)).unwrap().within(Some(hour)));
+    (0..9).for_each(|_| push_bytes(&hub, 4 << 20));
+    push_bytes(&hub, 10);
+    let waits_for = hub.with_journal(|_, journal| journal.pending_seq());
+    let pace = Pace { interval: Some(hour), retry: hour };
+    let committer = Committer::start(Arc::clone(&hub), Box::new(MemoryLog::new()), None, pace).unwrap();
+    while hub.durable() < waits_for {
+        thread::yield_now();
+    }
+    assert!(committer.finish());
+}
+
 #[test]
 fn a_commit_that_takes_too_long_fails_the_store_and_then_ends_the_daemon() {
     let hub = Arc::new(Hub::new(Engine::new(Limits::default(), 7), Journal::new(), Durability::Soon, 7));

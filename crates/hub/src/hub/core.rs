@@ -10,10 +10,11 @@ use windlass_engine::{
 };
 use windlass_store::Journal;
 
+use super::unwritten::Unwritten;
 use crate::budget::Budget;
 use crate::loads::Load;
 use crate::mailbox::Mailbox;
-use crate::waking::Waiting;
+use crate::waking::{ForRoom, Waiting};
 
 #[derive(Debug)]
 pub(super) struct Core {
@@ -31,8 +32,14 @@ pub(super) struct Core {
     pub(super) publications: Vec<(Bytes, Vec<Arc<Mailbox>>)>,
     /// Mailboxes to ring for a commit, in order of commits.
     pub(super) waiting: Waiting<Arc<Mailbox>>,
+    /// The age of changes that are not on the disk, if acknowledgements do not wait for each commit.
+    pub(super) unwritten: Unwritten,
+    /// Clients with a job for which memory has no room.
+    pub(super) for_room: ForRoom<Arc<Mailbox>>,
     /// How many acknowledgements wait for the pending commit.
     pub(super) acknowledgements: usize,
+    /// The newest commit that an acknowledgement waits for.
+    pub(super) awaited: u64,
     /// The pending commit began without acknowledgements, and a serving thread has been notified of it.
     pub(super) gathers: bool,
     /// When the ticker visits next; `NEVER` if it has no deadline.
@@ -88,7 +95,7 @@ impl Core {
 
     /// Whether a client waits for the pending commit, or a complete commit waits to be written.
     pub(super) fn is_urgent(&self) -> bool {
-        self.acknowledgements > 0 || self.journal.is_behind()
+        self.awaited >= self.journal.pending_seq() || self.journal.is_behind()
     }
 
     pub(super) fn apply(&mut self, client: ClientId, tag: Tag, command: impl Into<Command>) {

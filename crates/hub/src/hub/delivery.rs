@@ -29,9 +29,9 @@ pub(super) struct Gates {
 impl Core {
     /// Puts the context's events and bytes into their clients' mailboxes.
     pub(super) fn deliver(&mut self, gates: Gates, budget: &Arc<Budget>) {
-        let Self { mailboxes, ends, own_bytes, waiting, acknowledgements, journal, context, loads, .. } = self;
+        let Self { mailboxes, ends, own_bytes, waiting, acknowledgements, awaited, journal, context, loads, .. } = self;
         let pending = journal.pending_seq();
-        let mut delivery = Delivery { mailboxes, waiting, acknowledgements, loads, pending, open: None };
+        let mut delivery = Delivery { mailboxes, waiting, acknowledgements, awaited, loads, pending, open: None };
         let mut last = None;
         for (index, (client, event)) in context.events.drain(..).enumerate() {
             while own_bytes.front().is_some_and(|(place, ..)| *place <= index)
@@ -61,6 +61,8 @@ struct Delivery<'a> {
     mailboxes: &'a HashMap<ClientId, Arc<Mailbox>>,
     waiting: &'a mut Waiting<Arc<Mailbox>>,
     acknowledgements: &'a mut usize,
+    /// The newest commit that an acknowledgement waits for.
+    awaited: &'a mut u64,
     /// Bodies that mail waits for.
     loads: &'a mut Vec<Load>,
     /// The commit that is not cut yet.
@@ -77,6 +79,7 @@ impl Delivery<'_> {
         }
         let Some((_, mailbox, filling)) = &mut self.open else { return };
         *self.acknowledgements += usize::from(gate >= self.pending);
+        *self.awaited = gate.max(*self.awaited);
         if let Mail::Event(event) = &mail
             && event.waits_for_body()
         {

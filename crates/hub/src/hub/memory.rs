@@ -36,25 +36,39 @@ pub(crate) struct Cool {
 }
 
 impl Core {
-    /// Whether bodies must leave memory, for this many bytes and for those that come next, and enough of them are there.
-    fn is_short_of_memory(&self, bytes: u64) -> bool {
-        let max = self.engine.limits().memory_max;
-        let is_short = |bytes| self.engine.resident_bytes().saturating_add(bytes) > max;
-        is_short(bytes) || is_short(max / LEFT_PART) && self.engine.bodies_here() > max / BODIES_PART
+    /// Bytes that count against `limits.memory` beside the buffers of connections: the engine, and changes
+    /// that wait for the disk.
+    fn memory_used(&self) -> u64 {
+        self.engine.resident_bytes().saturating_add(self.journal.uncommitted_bytes())
     }
 
-    /// Whether a job must wait until other bodies have left memory. If so, the client's mailbox is rung then.
-    pub(super) fn must_wait_for_memory(&self, client: ClientId, item: &Item, hub: &Hub) -> bool {
+    fn memory_left(&self) -> u64 {
+        self.engine.limits().memory_max.saturating_sub(self.memory_used())
+    }
+
+    /// Whether bodies must leave memory, for the jobs that wait and for those that come next, and enough of them are
+    /// there.
+    fn is_short_of_memory(&self) -> bool {
+        let (max, used) = (self.engine.limits().memory_max, self.memory_used());
+        let is_short = |bytes| used.saturating_add(bytes) > max;
+        is_short(self.for_room.most()) || is_short(max / LEFT_PART) && self.engine.bodies_here() > max / BODIES_PART
+    }
+
+    /// Whether a job must wait until memory has room. If so, the client's mailbox is rung then, or when there will be none.
+    pub(super) fn must_wait_for_memory(&mut self, client: ClientId, item: &Item, hub: &Hub) -> bool {
         let Item::Command(_, command) = item else { return false };
         let Some(job) = command.new_job() else { return false };
         let (bytes, max) = (job.body.len() as u64, self.engine.limits().memory_max);
         // Its key and its name come on top, and neighbours of the jobs that the engine looks at for it.
         let bytes = bytes.max((bytes + max / BESIDE_PART).min(max));
-        let fits = self.engine.resident_bytes().saturating_add(bytes) <= max;
-        if fits || bytes > max || !hub.loading.makes_room() {
+        if bytes <= self.memory_left() || bytes > hub.room_to_come(self) {
             return false;
         }
-        self.mailboxes.get(&client).inspect(|mailbox| hub.loading.ring_for_room(mailbox, bytes)).is_some()
+        let Self { mailboxes, for_room, .. } = self;
+        let Some(mailbox) = mailboxes.get(&client) else { return false };
+        for_room.add(bytes, mailbox, |other| Arc::ptr_eq(other, mailbox));
+        hub.loading.make_room();
+        true
     }
 
     /// Applies a command. Returns it if it must be given again when the bodies are loaded that it asks for.
@@ -100,29 +114,68 @@ impl Hub {
         core.loads.extend(ahead.map(|(job, from)| Load { job, from, who: None, is_for_mail: false }));
         self.loading.load(std::mem::take(&mut core.loads));
         self.loading.free(commit, core.engine.take_freed());
-        if core.is_short_of_memory(0) {
+        if core.is_short_of_memory() {
             self.loading.make_room();
         }
     }
 
-    pub(crate) fn is_short_of_memory(&self, bytes: u64) -> bool {
-        self.lock().is_short_of_memory(bytes)
+    pub(crate) fn is_short_of_memory(&self) -> bool {
+        self.lock().is_short_of_memory()
+    }
+
+    /// The room that memory will have although no job ends: bodies leave it, and commits reach the disk.
+    fn room_to_come(&self, core: &Core) -> u64 {
+        let max = core.engine.limits().memory_max;
+        if self.failed() {
+            0
+        } else if self.loading.makes_room() {
+            max
+        } else {
+            max.saturating_sub(core.engine.resident_bytes())
+        }
+    }
+
+    /// Takes out the mailboxes for whose jobs there is room now, or will never be. The caller rings them.
+    pub(super) fn take_with_room(&self, core: &mut Core) -> Vec<Arc<Mailbox>> {
+        if core.for_room.most() == 0 {
+            return Vec::new();
+        }
+        let (left, reach) = (core.memory_left(), self.room_to_come(core));
+        core.for_room.take(left, reach)
+    }
+
+    /// Rings the clients for whose jobs there is room now, or will never be.
+    pub(crate) fn ring_with_room(&self) {
+        let with_room = self.take_with_room(&mut self.lock());
+        with_room.iter().for_each(|mailbox| mailbox.ring());
+    }
+
+    /// Bytes that count against the limit of memory, and that limit.
+    pub fn memory(&self) -> (u64, u64) {
+        let core = self.lock();
+        (core.memory_used(), core.engine.limits().memory_max)
     }
 
     /// Bytes of bodies that fit into memory before some must leave it.
     pub(crate) fn memory_left(&self) -> u64 {
         let core = self.lock();
-        let (engine, max) = (&core.engine, core.engine.limits().memory_max);
+        let (max, used) = (core.engine.limits().memory_max, core.memory_used());
         // The other half of the room is for new jobs.
-        let half = max.saturating_sub(engine.resident_bytes()) / 2;
-        let few = (max / BODIES_PART).saturating_sub(engine.bodies_here()).min(half);
-        (max - max / LEFT_PART).saturating_sub(engine.resident_bytes()).max(few)
+        let half = max.saturating_sub(used) / 2;
+        let few = (max / BODIES_PART).saturating_sub(core.engine.bodies_here()).min(half);
+        (max - max / LEFT_PART).saturating_sub(used).max(few)
     }
 
     /// Whether memory holds more than it may.
     pub(crate) fn is_out_of_memory(&self) -> bool {
         let core = self.lock();
-        core.engine.resident_bytes() > core.engine.limits().memory_max
+        core.memory_used() > core.engine.limits().memory_max
+    }
+
+    /// Whether jobs alone, without changes that wait for the disk, hold more than they may.
+    pub(crate) fn has_too_many_jobs(&self) -> bool {
+        let core = self.lock();
+        core.engine.resident_bytes().saturating_add(core.for_room.most()) > core.engine.limits().memory_max
     }
 
     /// Bodies that can leave memory.

@@ -13,7 +13,7 @@ use windlass_session::Item;
 use super::visit::LARGE_BYTES;
 use super::*;
 use crate::broker::{Batch, Broker as _, Visited};
-use crate::mailbox::Mail;
+use crate::mailbox::{Mail, Mailbox};
 use crate::testing::captured;
 use crate::testing::nowhere;
 
@@ -205,7 +205,7 @@ fn all_clients_of_a_visit_get_their_next_jobs_when_their_ends_are_durable() {
     assert_eq!(hub.lock().ends.gates.len(), 1, "a client that has gone is forgotten");
 }
 
-/// What the worker has waits for it after the stop. What has never left for it is ready at once.
+/// Jobs that the worker has wait for it after the stop. Jobs that have never left for it are ready at once.
 #[test]
 fn the_next_run_has_the_jobs_that_workers_have_in_hand_when_the_daemon_stops() {
     let (hub, _) = hub(Durability::Soon, 0);

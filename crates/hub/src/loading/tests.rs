@@ -16,10 +16,11 @@ use crate::broker::{Broker as _, Visited};
 use crate::budget::Budget;
 use crate::clock;
 use crate::hub::{Cut, Durability};
-use crate::mailbox::{Letter, Mail};
+use crate::mailbox::{Letter, Mail, Mailbox};
 use crate::testing::nowhere;
 
 mod room;
+mod slow_store;
 
 const QUEUE: Bytes = Bytes::from_static(b"q");
 /// Bytes of each body.
@@ -84,9 +85,12 @@ impl Bench {
     }
 
     fn of(memory_max: u64, durability: Durability) -> Self {
-        let engine = Engine::new(Limits { memory_max, ..Limits::default() }, 7);
+        Self::on(Engine::new(Limits { memory_max, ..Limits::default() }, 7), durability, None)
+    }
+
+    fn on(engine: Engine, durability: Durability, interval: Option<Duration>) -> Self {
         let hub = Hub::new(engine, Journal::new(), durability, 7).sharing(Arc::new(Budget::new(1 << 30)));
-        let (hub, file) = (Arc::new(hub), body_file());
+        let (hub, file) = (Arc::new(hub.within(interval)), body_file());
         hub.loading.reader.set(file.reader()).unwrap();
         hub.loading.thread.set(thread::current()).unwrap();
         let work = Work { hub: Arc::clone(&hub), file, again: Vec::new(), stuck_until: None, stop: Arc::default() };
@@ -146,6 +150,7 @@ impl Bench {
     fn with_cold_jobs(jobs: u8) -> Self {
         let mut bench = Self::new(u64::MAX);
         (1..=jobs).for_each(|number| drop(bench.run(1, push(number))));
+        bench.commit();
         bench.cool_all();
         assert_eq!(bench.stored(), (jobs.into(), u64::from(jobs) * BODY as u64));
         bench
@@ -156,11 +161,14 @@ impl Bench {
         while self.work.step() {}
     }
 
-    /// The same, and all changes reach the disk.
+    /// All changes reach the disk.
+    fn commit(&self) {
+        commit(&self.hub);
+    }
+
+    /// All changes reach the disk, and the thread does what there is to do.
     fn settle(&mut self) {
-        while let Some(Cut { commit, .. }) = self.hub.cut() {
-            self.hub.committed(commit);
-        }
+        self.commit();
         self.steps();
     }
 
@@ -180,6 +188,13 @@ impl Bench {
     /// Bodies that could not be read are given up next time.
     fn lose_patience(&mut self) {
         self.work.again.iter_mut().for_each(|(_, since)| *since = since.checked_sub(TRIED_FOR).unwrap());
+    }
+}
+
+/// All changes reach the disk.
+fn commit(hub: &Hub) {
+    while let Some(Cut { commit, .. }) = hub.cut() {
+        hub.committed(commit).iter().for_each(|mailbox| mailbox.ring());
     }
 }
 
@@ -437,6 +452,7 @@ fn the_thread_is_woken_and_ends() {
     let mut found = Vec::new();
     while found.len() < 200 {
         hub.visit_one(ClientId(1), &clock::read(), &mut jobs, usize::MAX);
+        commit(&hub);
         let mut mail = Vec::new();
         hub.mail(&mailbox, usize::MAX, &mut mail);
         let events =

@@ -1,5 +1,5 @@
 //! Loom tries all orders of the threads that meet at a mailbox's owner, a serving thread's inbox, the list of mailboxes that
-//! wait for a commit, and the writer of commits. A lost wake-up is a deadlock here, and loom reports it.
+//! wait for a commit or for room in memory, and the writer of commits. A lost wake-up is a deadlock here, and loom reports it.
 //!
 //! The files are the daemon's own, with loom's atomics. Around them stand the smallest parts that can show the protocol:
 //! a serving thread with one connection in turns as `serving/turn.rs` takes them, and others that ring it or commit. Each
@@ -12,6 +12,9 @@
 #[allow(unreachable_pub, dead_code, reason = "a file of the library")]
 mod bell;
 mod commits;
+#[path = "../../src/waking/for_room.rs"]
+#[allow(dead_code, reason = "a file of the library")]
+mod for_room;
 #[path = "../../src/waking/hand_over.rs"]
 #[allow(dead_code, reason = "a file of the library")]
 mod hand_over;
@@ -22,6 +25,7 @@ mod moves;
 #[path = "../../src/waking/owner.rs"]
 #[allow(unreachable_pub, dead_code, reason = "a file of the library")]
 mod owner;
+mod room;
 #[path = "../../src/waking/waiting.rs"]
 #[allow(dead_code, reason = "a file of the library")]
 mod waiting;
@@ -239,11 +243,12 @@ faulty! {
     faulty_place: moves::a_connection_moves(true);
     faulty_pass_on: commits::a_commit_is_handed_over(commits::Fault::LooksBeforeItLetsGo);
     faulty_rest: commits::commits_are_left(commits::Fault::RestsUnannounced);
+    faulty_room: room::a_job_waits_for_room(room::Fault::WaitsTooLate);
 }
 
 #[test]
 fn the_models_find_steps_in_the_wrong_order() {
-    for name in ["faulty_bell", "faulty_look", "faulty_place", "faulty_pass_on", "faulty_rest"] {
+    for name in ["faulty_bell", "faulty_look", "faulty_place", "faulty_pass_on", "faulty_rest", "faulty_room"] {
         let mut faulty = Command::new(std::env::current_exe().unwrap());
         let output = faulty.args([name, "--exact", "--ignored"]).output().unwrap();
         let said = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);

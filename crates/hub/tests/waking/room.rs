@@ -1,0 +1,79 @@
+//! A connection's job waits for room in memory, which two threads leave: one whose commit is on the disk, and one that
+//! moves bodies out. Neither leaves enough alone.
+
+use loom::sync::{Arc, Mutex};
+use loom::thread;
+
+use super::Thread;
+use super::bell::Bell;
+use super::for_room::ForRoom;
+
+/// What is done in the wrong order.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Fault {
+    None,
+    /// The connection joins the list after it has let go of the hub's lock.
+    WaitsTooLate,
+}
+
+const LIMIT: u64 = 4;
+const JOB: u64 = 2;
+
+/// What the hub's lock guards: the memory in use, and who waits for room.
+struct Memory {
+    used: u64,
+    for_room: ForRoom<Arc<Bell>>,
+}
+
+type Hub = Mutex<Memory>;
+
+/// Whether the owner of the bell must wait for room.
+fn must_wait(hub: &Hub, bell: &Arc<Bell>, fault: Fault) -> bool {
+    let mut memory = hub.lock().unwrap();
+    if memory.used + JOB <= LIMIT {
+        memory.used += JOB;
+        return false;
+    }
+    if fault == Fault::WaitsTooLate {
+        drop(memory);
+        memory = hub.lock().unwrap();
+    }
+    memory.for_room.add(JOB, bell, |other| Arc::ptr_eq(other, bell));
+    true
+}
+
+fn leave_room(hub: &Hub, thread: &Thread) {
+    let mut memory = hub.lock().unwrap();
+    memory.used -= 1;
+    let room = LIMIT - memory.used;
+    let rung = memory.for_room.take(room, LIMIT);
+    drop(memory);
+    for bell in rung {
+        if bell.ring() {
+            thread.add(|due| due.mail += 1);
+        }
+    }
+}
+
+pub(crate) fn a_job_waits_for_room(fault: Fault) {
+    let (thread, bell) = (Thread::new(), Arc::new(Bell::new()));
+    let hub = Arc::new(Mutex::new(Memory { used: LIMIT, for_room: ForRoom::new() }));
+    let others: Vec<_> = (0..2)
+        .map(|_| {
+            let (thread, hub) = (Arc::clone(&thread), Arc::clone(&hub));
+            thread::spawn(move || leave_room(&hub, &thread))
+        })
+        .collect();
+    while must_wait(&hub, &bell, fault) {
+        while !bell.look() {
+            thread.wait(false);
+            let _ = thread.take();
+        }
+    }
+    others.into_iter().for_each(|other| other.join().unwrap());
+}
+
+#[test]
+fn a_job_that_waits_for_room_is_not_forgotten() {
+    super::bounded(|| a_job_waits_for_room(Fault::None));
+}
