@@ -13,3 +13,4 @@ mod history;
 mod large_backlog;
 mod policies;
 mod returns;
+mod slow_disk;
