@@ -14,6 +14,9 @@ use crate::jobs::{Coalesced, Expiry, Job, JobState, KeyUntil, Slot};
 use crate::queues::{Coalesce, Facts, READ_KEY};
 use crate::request::{Clash, NewJob, Unique};
 
+/// Keys of submits with times of their own begin with [`READ_KEY`] and this.
+const TIMED: &[u8] = b"\0";
+
 /// How a job stands to further submits.
 pub(super) enum Standing {
     Waits,
@@ -32,15 +35,21 @@ pub(super) fn standing(state: &State, slot: Slot) -> Standing {
     }
 }
 
-/// What makes two submits one job by such a rule.
+/// What makes two submits one job by such a rule. Whatever a producer says about a clash of its own unique id: a submit
+/// that becomes a job is promised as much as one that makes a job.
 pub(super) fn identity(state: &State, queue: QueueId, new: &NewJob, rule: Coalesce) -> Option<Unique> {
-    let given = new.unique.as_ref();
-    let clash = if given.is_some_and(|it| it.clash == Clash::Attach) { Clash::Attach } else { Clash::Keep };
     let key = match rule.by_key {
-        false => given.map(|unique| unique.key.to_vec()).filter(|key| !stands_for_body(new.protocol, key)),
+        false => new.unique.as_ref().map(|it| it.key.to_vec()).filter(|key| !stands_for_body(new.protocol, key)),
         true => Some(key_of(state, queue, new)).filter(|key| !key.is_empty()).map(|key| [READ_KEY, &key].concat()),
     };
-    key.filter(|key| !key.is_empty()).map(|key| Unique { key: key.into(), clash, until: KeyUntil::End })
+    let unique = |key: Vec<u8>| Unique { key: key.into(), clash: Clash::Attach, until: KeyUntil::End };
+    key.filter(|key| !key.is_empty()).map(unique)
+}
+
+/// The unique id of a submit with a time of its own, which becomes no submit without one: it has another key.
+pub(super) fn apart(new: &NewJob, rule: Coalesce) -> Option<Unique> {
+    let unique = new.unique.as_ref().filter(|unique| !rule.by_key && !unique.key.is_empty())?;
+    Some(Unique { key: [READ_KEY, TIMED, &unique.key].concat().into(), ..unique.clone() })
 }
 
 /// The key that the policy of a queue reads in a new job; empty if it has none.
@@ -56,10 +65,9 @@ pub(super) fn stands_for_body(protocol: Protocol, key: &[u8]) -> bool {
 }
 
 /// When a job becomes ready that is submitted now, the first time at `since`. All times are the wall clock's.
-pub(super) fn due_at(state: &State, since: Timestamp, new: &NewJob, rule: Coalesce) -> Timestamp {
+pub(super) fn due_at(state: &State, since: Timestamp, rule: Coalesce) -> Timestamp {
     let last = rule.at_most_ms.map_or(Timestamp::NEVER, |ms| since.after_ms(ms));
-    let due = state.wall().after_ms(rule.quiet_ms).min(last);
-    due.max(new.not_before.unwrap_or(due))
+    state.wall().after_ms(rule.quiet_ms).min(last)
 }
 
 /// A new job is the first of its identity, or the one that follows a running one.

@@ -4,6 +4,7 @@
 //! them.
 
 mod adopt;
+mod attach;
 mod attempts;
 mod away;
 mod batches;

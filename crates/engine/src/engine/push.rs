@@ -2,9 +2,12 @@
 
 use bytes::Bytes;
 
+use super::attach::{name_collector, outlast, retry_of};
 use super::call::Call;
 use super::checks::{check_body, check_names};
-use super::coalesce::{Standing, absorb, begin, come_back, due_at, identity, key_of, since, standing, stands_for_body};
+use super::coalesce::{
+    Standing, absorb, apart, begin, come_back, due_at, identity, key_of, since, standing, stands_for_body,
+};
 use super::ended::end_of;
 use super::ends::expire_job;
 use super::place::{count, insert_job, is_used, remember_put};
@@ -19,7 +22,7 @@ use crate::jobs::{Cycle, Expiry, Extra, Job, JobState, KeyUntil, Lease, Member, 
 use crate::outcome::Pushed;
 use crate::queues::{Coalesce, Queue};
 use crate::refusal::{Capacity, Outcome, Refusal, Thing};
-use crate::request::{Clash, Listen, NewJob, Past, QueueKind, Unique};
+use crate::request::{Clash, NewJob, Past, QueueKind, Unique};
 use crate::warning::WarningKind;
 
 /// The client that pushes a job which no client pushes, as a schedule's run: no connection.
@@ -84,10 +87,14 @@ fn as_ruled(
 ) -> (Option<Box<NewJob>>, Option<Coalesce>) {
     let rules =
         state.queues.at(queue).filter(|_| client != NOBODY && new.kind == QueueKind::Work).and_then(Queue::rules);
-    if let Some(rule) = rules.and_then(|rules| rules.coalesce).filter(|_| new.batch.is_none() && new.past.is_none())
-        && let Some(unique) = identity(state, queue, new, rule)
-    {
-        return (Some(Box::new(NewJob { unique: Some(unique), ..new.clone() })), Some(rule));
+    let with = |unique| Some(Box::new(NewJob { unique: Some(unique), ..new.clone() }));
+    if let Some(rule) = rules.and_then(|rules| rules.coalesce).filter(|_| new.batch.is_none() && new.past.is_none()) {
+        if new.not_before.is_some_and(|at| at > state.wall()) {
+            return (apart(new, rule).and_then(with), None);
+        }
+        if let Some(unique) = identity(state, queue, new, rule) {
+            return (with(unique), Some(rule));
+        }
     }
     if let Some(dedup_ms) = rules.and_then(|rules| rules.dedup_ms).filter(|_| new.durable)
         && let Some(unique) = remembered_by(new)
@@ -100,13 +107,9 @@ fn as_ruled(
 
 /// What makes a push the repetition of another.
 fn remembered_by(new: &NewJob) -> Option<Unique> {
-    let (key, clash) = match (&new.unique, &new.name) {
-        (Some(Unique { key, clash: Clash::Attach, .. }), _) => (key, Clash::Attach),
-        (Some(Unique { key, .. }), _) | (None, Some(key)) => (key, Clash::Keep),
-        (None, None) => return None,
-    };
+    let key = new.unique.as_ref().map(|unique| &unique.key).or(new.name.as_ref())?;
     let counts = !key.is_empty() && !stands_for_body(new.protocol, key);
-    counts.then(|| Unique { key: key.clone(), clash, until: KeyUntil::Gone })
+    counts.then(|| Unique { key: key.clone(), clash: Clash::Attach, until: KeyUntil::Gone })
 }
 
 /// A submit to a queue where those of one identity are one job while it waits, and one more while it runs.
@@ -123,7 +126,7 @@ fn coalesce_by(
             let before = state.jobs.at(slot).map_or(0, |job| job.payload.body_len());
             check_bytes_for(state, new.body.len() as u64, before as u64)?;
             let pushed = coalesce(state, client, slot, clash, new, context)?;
-            let at = due_at(state, since(state, slot), new, rule);
+            let at = due_at(state, since(state, slot), rule);
             let expires = expires(state, queue, &NewJob { not_before: Some(at), ..new.clone() });
             absorb(state, slot, (new, expires), (rule, at), context);
             return Ok(pushed);
@@ -138,7 +141,7 @@ fn coalesce_by(
     let wall = state.wall();
     // The job that follows another one begins as a scheduled job, whose time finds it behind that one.
     let soonest = if behind.is_some() { wall.after_ms(1) } else { wall };
-    let not_before = Some(due_at(state, wall, new, rule).max(soonest));
+    let not_before = Some(due_at(state, wall, rule).max(soonest));
     let pushed = insert_new(state, client, queue, &NewJob { not_before, ..new.clone() }, context);
     if let Ok((job, ..)) = &pushed {
         begin(state, *job, behind);
@@ -172,12 +175,8 @@ fn coalesce(
             if new.listen.is_wanted() && !is_done {
                 listen(state, client, slot)?;
             }
-            // The job now has a producer that expects it to last, so it no longer lives only for its listeners.
-            if new.durable && state.jobs.at(slot).is_some_and(|job| !job.durable) {
-                state.jobs.update(slot, |job| job.durable = true);
-                remember_put(state, slot, context);
-            }
             if !is_done {
+                outlast(state, slot, new, context);
                 name_collector(state, slot, &new.listen, context);
             }
             Pushed::Attached
@@ -185,18 +184,6 @@ fn coalesce(
     };
     let job = state.jobs.at(slot).ok_or(Refusal::NotFound(Thing::Job))?;
     Ok((job.id, job.durable, how))
-}
-
-/// The producer that attached last collects the end of the job.
-#[inline(never)]
-fn name_collector(state: &mut State, slot: Slot, listen: &Listen, context: &mut Context) {
-    let is_other = |job: &Job| job.durable && job.collector() != listen.name();
-    if let Listen::As(name) = listen
-        && state.jobs.at(slot).is_some_and(is_other)
-    {
-        state.jobs.set_collector(slot, name.clone());
-        remember_put(state, slot, context);
-    }
 }
 
 /// One more listener of a job.
@@ -372,7 +359,6 @@ fn make_job(
     };
     let unique = new.unique.as_ref();
     let payload = Payload::new(unique.map(|unique| &*unique.key), new.name.as_deref().unwrap_or_default(), &new.body);
-    let retry_rule = state.queues.at(queue).and_then(Queue::rules).and_then(|rules| rules.retry);
     let extra = Extra {
         meta: new.meta.clone(),
         expires: expires(state, queue, new),
@@ -407,7 +393,7 @@ fn make_job(
         payload,
         attempts,
         failures,
-        retry: retry_rule.filter(|_| new.retry_default).unwrap_or(new.retry),
+        retry: retry_of(state, queue, new),
         unfit: Unfit::NONE,
         extra: extra.is_set().then(|| Box::new(extra)),
     }

@@ -11,7 +11,7 @@ use foldhash::fast::FixedState;
 use super::bodies::Bodies;
 use super::by_state::ByState;
 use super::counts::StateCounts;
-use super::extra::{Expiry, Role};
+use super::extra::{Expiry, KeyUntil, Role};
 use super::job::{Job, Unfit};
 use super::keys::Keys;
 use super::numbered::Numbered;
@@ -365,6 +365,13 @@ impl Jobs {
         if let Some((at, timer)) = self.at(slot).map(expiry_of) {
             timers.set(at, timer);
         }
+    }
+
+    /// Moves the time at which a job releases its key.
+    pub(crate) fn hold_key_until(&mut self, slot: Slot, until: KeyUntil, timers: &mut Timers) {
+        self.release_key(slot, timers);
+        self.change(slot, |job| job.extra_mut().key_until = until);
+        self.claim_key(slot, timers);
     }
 
     /// A job that waits becomes what another submit of it has: the name, the body and the producer's bytes.

@@ -318,12 +318,13 @@ fn submit(protocol: Protocol, (jid, key): (&'static str, &'static str), clash: C
 fn a_repeated_push_is_the_same_job_while_it_lives_and_for_the_window_after_its_success() {
     let table = [
         // Gearman's unique id; FWP's key, whatever its own limit of time is; FWP's jid, and EventMQ's id.
-        (Protocol::GEARMAN, ("", "u"), Clash::Attach, "1 attached j1"),
-        (Protocol::FAKTORY, ("jid", "k"), Clash::Refuse, "1 kept j1"),
-        (Protocol::FAKTORY, ("jid", ""), Clash::Refuse, "1 kept j1"),
-        (Protocol::EVENTMQ, ("id", ""), Clash::Refuse, "1 kept j1"),
+        (Protocol::GEARMAN, ("", "u"), Clash::Attach),
+        (Protocol::FAKTORY, ("jid", "k"), Clash::Refuse),
+        (Protocol::FAKTORY, ("jid", ""), Clash::Refuse),
+        (Protocol::EVENTMQ, ("id", ""), Clash::Refuse),
     ];
-    for (protocol, names, clash, same) in table {
+    let same = "1 attached j1";
+    for (protocol, names, clash) in table {
         let mut broker = Broker::new();
         broker.hear(1, dedup("q", 2_000));
         broker.says(1, submit(protocol, names, clash), ["1 new j1"]);
@@ -339,6 +340,22 @@ fn a_repeated_push_is_the_same_job_while_it_lives_and_for_the_window_after_its_s
         broker.at(4_000, []);
         broker.says(1, submit(protocol, names, clash), ["1 new j2"]);
     }
+}
+
+#[test]
+fn a_background_push_that_joined_a_foreground_job_is_remembered() {
+    let mut broker = Broker::new();
+    broker.hear(1, dedup("q", 2_000));
+    let submit = || submit(Protocol::GEARMAN, ("", "u"), Clash::Attach);
+    broker.says(2, submit().with(|job| (job.durable, job.listen) = (false, Listen::Yes)), ["2 new j1"]);
+    broker.says(1, submit(), ["1 attached j1"]);
+    broker.hear(4, take(["q"]));
+    broker.says(4, finish(1), ["2 ended j1 succeeded result", "4 finished j1"]);
+    broker.says(1, submit(), ["1 attached j1"]);
+    broker.restart(Limits::default());
+    broker.says(1, submit(), ["1 attached j1"]);
+    broker.at(3_000, []);
+    broker.says(1, submit(), ["1 new j2"]);
 }
 
 #[test]

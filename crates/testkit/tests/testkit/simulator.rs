@@ -52,7 +52,7 @@ fn everything_happens(tally: &Tally) {
         ("NotFound", "Job Queue Worker Schedule Batch"),
         ("End", "Succeeded Failed Lost TimedOut Expired Cancelled"),
         ("Fate", "Retried Buried Discarded"),
-        ("Pushed", "New Attached Kept AgainWhenDone Remembered"),
+        ("Pushed", "New Attached Kept AgainWhenDone Remembered Outlasts OutlastsClients"),
         ("Collect", "Lives"),
         ("Stray", "Given Handed"),
         ("Sleeper", "First"),
@@ -68,7 +68,7 @@ fn everything_happens(tally: &Tally) {
         ("Attempt", "Failed Lost TimedOut Released TakenBack Unconvertible"),
         ("Loss", "Pauses Dies"),
         ("Redrive", "Later Elsewhere"),
-        ("Coalesce", "Begins Absorbed AfterRun Joined Follows Parked Freed KeyBack BodyAway"),
+        ("Coalesce", "Begins Apart Absorbed AfterRun Joined Follows Parked Freed KeyBack BodyAway"),
         ("Repeated", "EndedBefore"),
         (
             "Change",
@@ -82,8 +82,8 @@ fn everything_happens(tally: &Tally) {
     for (kind, names) in table {
         for name in names.split_whitespace() {
             let count = tally.counts.get(&format!("{kind}::{name}")).copied().unwrap_or_default();
-            // Few lives have a stop with a connection at work, or one of the other two.
-            let least = if matches!(kind, "Away" | "Redrive" | "Repeated" | "Coalesce") { 5 } else { 75 };
+            // Few lives have a stop with a connection at work, or one of the others.
+            let least = if matches!(kind, "Away" | "Redrive" | "Repeated" | "Coalesce" | "Sleeper") { 3 } else { 75 };
             rare.extend((count < least).then(|| format!("{kind}::{name} happened {count} times")));
         }
     }

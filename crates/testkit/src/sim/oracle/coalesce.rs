@@ -9,9 +9,18 @@ use super::{JobMemo, Oracle};
 
 impl Oracle {
     /// The rule that makes a push one with others, and the push with its identity for a key.
-    pub(super) fn coalescing(&self, client: ClientId, queue: QueueId, new: &NewJob) -> Option<(NewJob, Coalesce)> {
+    pub(super) fn coalescing(
+        &mut self,
+        client: ClientId,
+        queue: QueueId,
+        new: &NewJob,
+    ) -> Option<(NewJob, Option<Coalesce>)> {
         let rule = self.rules(queue).coalesce?;
         let is_submit = client != ClientId(u64::MAX) && new.kind == QueueKind::Work && new.batch.is_none();
+        if is_submit && new.not_before.is_some_and(|at| at > self.wall()) {
+            self.see("Coalesce::Apart");
+            return Some((apart(new, rule), None));
+        }
         let given = new.unique.as_ref();
         let key = if rule.by_key {
             let key = self.key_in(queue, new)?;
@@ -23,10 +32,8 @@ impl Oracle {
         if !is_submit || key.is_empty() {
             return None;
         }
-        let attaches = given.is_some_and(|unique| unique.clash == Clash::Attach);
-        let clash = if attaches { Clash::Attach } else { Clash::Keep };
-        let unique = Some(Unique { key: key.into(), clash, until: KeyUntil::End });
-        Some((NewJob { unique, ..new.clone() }, rule))
+        let unique = Some(Unique { key: key.into(), clash: Clash::Attach, until: KeyUntil::End });
+        Some((NewJob { unique, ..new.clone() }, Some(rule)))
     }
 
     /// What the policy of the queue reads in a new job. The script knows one place for it.
@@ -75,7 +82,7 @@ impl Oracle {
     ) -> Result<(JobId, Pushed), Refusal> {
         let since = self.wall();
         let soonest = since.after_ms(u64::from(behind.is_some()));
-        let not_before = Some(self.submit_due(since, new, rule).max(soonest));
+        let not_before = Some(self.submit_due(since, rule).max(soonest));
         let id = self.bear(client, queue, &NewJob { not_before, ..new.clone() })?;
         self.see(if behind.is_some() { "Coalesce::Follows" } else { "Coalesce::Begins" });
         if let Some(memo) = self.jobs.iter_mut().find(|memo| memo.job.id == id) {
@@ -85,10 +92,9 @@ impl Oracle {
     }
 
     /// When a job is due that is submitted now, and was first at `since`.
-    fn submit_due(&self, since: Timestamp, new: &NewJob, rule: Coalesce) -> Timestamp {
+    fn submit_due(&self, since: Timestamp, rule: Coalesce) -> Timestamp {
         let quiet = self.wall().after_ms(rule.quiet_ms);
-        let due = rule.at_most_ms.map_or(quiet, |ms| quiet.min(since.after_ms(ms)));
-        new.not_before.map_or(due, |at| due.max(at))
+        rule.at_most_ms.map_or(quiet, |ms| quiet.min(since.after_ms(ms)))
     }
 
     /// A submit becomes a job that waits.
@@ -98,7 +104,7 @@ impl Oracle {
         let (queue, ran) = (job.queue, job.attempts);
         let earlier = job.extra.as_deref().and_then(|extra| extra.coalesced.as_deref().copied());
         let since = earlier.filter(|it| it.attempts == ran).map_or(wall, |it| it.since);
-        let due = self.submit_due(since, new, rule);
+        let due = self.submit_due(since, rule);
         let expires = self.expiry_of(queue, &NewJob { not_before: Some(due), ..new.clone() });
         let by_engine = self.by_engine(due);
         // The worker that had the job before has another number than the next one.
@@ -188,6 +194,15 @@ impl JobMemo {
 
 const fn is_over(state: &JobState) -> bool {
     matches!(state, JobState::Dead(_) | JobState::Done(_))
+}
+
+/// A submit with a time of its own, which by its unique id meets no submit without one.
+fn apart(new: &NewJob, rule: Coalesce) -> NewJob {
+    let mut new = new.clone();
+    if let Some(unique) = new.unique.as_mut().filter(|unique| !rule.by_key && !unique.key.is_empty()) {
+        unique.key = [READ_KEY, b"\0", &unique.key].concat().into();
+    }
+    new
 }
 
 /// Whether the client derives the key from the body.

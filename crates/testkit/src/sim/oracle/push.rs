@@ -22,7 +22,7 @@ impl Oracle {
         self.membership(new)?;
         let queue = self.find_or_make_queue(&new.queue, new.kind)?;
         let (new, rule) = match self.coalescing(client, queue, new) {
-            Some((new, rule)) => (new, Some(rule)),
+            Some(ruled) => ruled,
             None => (self.remembered(client, queue, new), None),
         };
         let new = &new;
@@ -51,9 +51,7 @@ impl Oracle {
         let counts = |key: &Bytes| !key.is_empty() && (new.protocol != Protocol::GEARMAN || key[0] != 0);
         let by_client = client != ClientId(u64::MAX) && new.durable && new.kind == QueueKind::Work;
         if let Some(key) = key.filter(|key| by_client && counts(key)) {
-            let attaches = new.unique.as_ref().is_some_and(|unique| unique.clash == Clash::Attach);
-            let clash = if attaches { Clash::Attach } else { Clash::Keep };
-            new.unique = Some(Unique { key, clash, until: KeyUntil::Gone });
+            new.unique = Some(Unique { key, clash: Clash::Attach, until: KeyUntil::Gone });
             new.result_keep_ms = new.result_keep_ms.max(dedup_ms);
             self.see("Pushed::Remembered");
         }
@@ -93,8 +91,10 @@ impl Oracle {
         if new.listen.is_wanted() && !is_done {
             self.listen(client, id)?;
         }
+        if new.durable && !is_done {
+            self.outlast(id, new);
+        }
         let memo = self.job_mut(id);
-        memo.job.durable |= new.durable;
         if let Listen::As(name) = &new.listen
             && memo.job.durable
             && !is_done
@@ -102,6 +102,33 @@ impl Oracle {
             memo.extra().collector = name.clone();
         }
         Ok(id)
+    }
+
+    /// A background push meets a job. A job that lived for its listeners is now the one that this push asked for; any job
+    /// is remembered if this push is.
+    fn outlast(&mut self, id: JobId, new: &NewJob) {
+        let gone = new.unique.as_ref().is_some_and(|unique| unique.until == KeyUntil::Gone);
+        let queue = self.job_mut(id).job.queue;
+        let (retry, was_durable) = (self.retry_of(queue, new), self.job_mut(id).job.durable);
+        if was_durable && !gone {
+            return;
+        }
+        let updated_at = self.wall();
+        let memo = self.job_mut(id);
+        if !was_durable {
+            (memo.job.durable, memo.job.retry) = (true, retry);
+            if new.track_ms > 0 {
+                memo.extra().track = Some(Track { keep_ms: new.track_ms, updated_at });
+            }
+        }
+        if new.result_keep_ms > memo.job.extra.as_deref().map_or(0, |extra| extra.result_keep_ms) {
+            memo.extra().result_keep_ms = new.result_keep_ms;
+        }
+        if gone {
+            memo.extra().key_until = KeyUntil::Gone;
+            memo.holds_key = true;
+        }
+        self.see(if was_durable { "Pushed::Outlasts" } else { "Pushed::OutlastsClients" });
     }
 
     pub(super) fn listen(&mut self, client: ClientId, id: JobId) -> Checked {

@@ -1,0 +1,59 @@
+//! What a push changes in the job that it finds and becomes: whether the job lasts, what follows its failure, and who
+//! collects its end.
+
+use super::place::remember_put;
+use super::state::State;
+use crate::context::Context;
+use crate::ids::QueueId;
+use crate::jobs::{Job, KeyUntil, Retry, Slot, Track};
+use crate::queues::Queue;
+use crate::request::{Listen, NewJob};
+
+/// A job has one more producer. If that one expects it to last, and no earlier one did, the job no longer lives only for
+/// its listeners: what follows its failure and its end is what this producer was promised. Any job is
+/// remembered if this push is.
+#[inline(never)]
+pub(super) fn outlast(state: &mut State, slot: Slot, new: &NewJob, context: &mut Context) {
+    let Some(job) = state.jobs.at(slot).filter(|_| new.durable) else { return };
+    let extra = job.extra.as_deref();
+    let (kept_ms, until) = extra.map_or((0, KeyUntil::End), |extra| (extra.result_keep_ms, extra.key_until));
+    let remembered = new.unique.as_ref().is_some_and(|unique| unique.until == KeyUntil::Gone);
+    let is_longer = remembered && (until != KeyUntil::Gone || kept_ms < new.result_keep_ms);
+    if job.durable && !is_longer {
+        return;
+    }
+    let (retry, updated_at) = (retry_of(state, job.queue, new), state.wall());
+    state.jobs.update(slot, |job| {
+        if !job.durable {
+            (job.durable, job.retry) = (true, retry);
+            if new.track_ms > 0 {
+                job.extra_mut().track = Some(Track { keep_ms: new.track_ms, updated_at });
+            }
+        }
+        if new.result_keep_ms > kept_ms {
+            job.extra_mut().result_keep_ms = new.result_keep_ms;
+        }
+    });
+    if remembered {
+        state.jobs.hold_key_until(slot, KeyUntil::Gone, &mut state.timers);
+    }
+    remember_put(state, slot, context);
+}
+
+/// The producer that attached last collects the end of the job.
+#[inline(never)]
+pub(super) fn name_collector(state: &mut State, slot: Slot, listen: &Listen, context: &mut Context) {
+    let is_other = |job: &Job| job.durable && job.collector() != listen.name();
+    if let Listen::As(name) = listen
+        && state.jobs.at(slot).is_some_and(is_other)
+    {
+        state.jobs.set_collector(slot, name.clone());
+        remember_put(state, slot, context);
+    }
+}
+
+/// What follows a failure of a new job.
+pub(super) fn retry_of(state: &State, queue: QueueId, new: &NewJob) -> Retry {
+    let rule = state.queues.at(queue).and_then(Queue::rules).and_then(|rules| rules.retry);
+    rule.filter(|_| new.retry_default).unwrap_or(new.retry)
+}
