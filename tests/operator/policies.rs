@@ -1,8 +1,10 @@
 //! Policies that operators set while the daemon serves, and keys that they pause, by the API and by commands.
 
 use std::process::Command;
+use std::time::Duration;
 
 use serde_json::{Value, json};
+use windlass_gearman::wire::{Report, Request};
 use windlass_testkit::daemon::Daemon;
 
 use crate::common::http::{Answer, Http};
@@ -73,6 +75,32 @@ fn a_policy_set_while_jobs_wait_holds_over_a_restart_until_a_reload() {
     assert_eq!(put(&daemon, "mail", &json!({})).json()["policy"], Value::Null);
     assert_eq!(http(&daemon).delete("/api/v1/queues/mail/policy").json()["policy"]["running_max"], 2);
     assert_eq!(http(&daemon).delete("/api/v1/queues/none/policy").status, 404);
+}
+
+/// What falls due while no daemon is there happens by the policies and the rules that hold, also by those of a pattern.
+#[test]
+fn an_ordered_key_keeps_its_order_over_a_stop_that_outlasts_a_retry() {
+    let dir = tempfile::tempdir().unwrap();
+    let configured = "[queues.\"m*\"]\nkey = { prefix = '|' }\nordered = true\nretry = { count = 3, backoff = '1s' }\n";
+    let mut daemon = daemon(dir.path()).set(configured).start();
+    submit(&daemon, "mail", &["a|1", "a|2", "a|3"]);
+    let mut peer = Peer::connect(daemon.address("gearman")).unwrap();
+    peer.can_do("mail").unwrap();
+    let first = peer.grab().unwrap().unwrap();
+    assert_eq!(first.workload, "a|1");
+    peer.send(&Request::Work { handle: first.handle, report: Report::Fail }).unwrap();
+    wait_until("it waits for its retry", || row(&daemon, "mail")["states"]["retrying"] == 1);
+    daemon.stop();
+    // The pause is over before the daemon is there again.
+    std::thread::sleep(Duration::from_millis(1_100));
+    daemon.restart();
+    let mut peer = Peer::connect(daemon.address("gearman")).unwrap();
+    peer.can_do("mail").unwrap();
+    for body in ["a|1", "a|2", "a|3"] {
+        let job = peer.grab().unwrap().unwrap();
+        assert_eq!(job.workload, body);
+        peer.complete(&job.handle).unwrap();
+    }
 }
 
 #[test]

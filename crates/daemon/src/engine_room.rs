@@ -72,6 +72,7 @@ impl Prepared {
         config: &Config,
         budget: Arc<Budget>,
     ) -> Self {
+        engine.hold_due();
         engine.set_reader(Arc::new(protocols::bridge(config)));
         on_dead::set(&mut engine, config);
         recurring::set_missed(&mut engine, config);
@@ -119,8 +120,10 @@ impl Prepared {
             slots.commit_in_turns(committer.commits());
         }
         protocols::make_queues(&*hub, config)?;
-        // Before anything is due: schedules that were removed from the configuration must not run.
+        // Before anything is due: policies hold for what fell due while no daemon was there, and schedules that were removed
+        // from the configuration must not run.
         agree(&hub, wanted).await?;
+        hub.with_journal(|engine, _| engine.release_due());
         let ticker = tokio::spawn(tick(Arc::clone(&hub)));
         let figures = RoomFigures { hub: Arc::clone(&hub), commits: committer.times(), store, tail };
         Ok(EngineRoom { hub, committer, checkpoints, loader, ticker, figures })

@@ -37,6 +37,9 @@ pub(super) fn catch_up(state: &mut State, context: &mut Context) {
         reach(state, context);
     }
     context.now = state.now;
+    if state.holds_due {
+        return;
+    }
     if state.began.is_none() {
         begin(state, context);
     }
@@ -113,6 +116,9 @@ pub(super) fn end_visit(state: &mut State, context: &mut Context) {
 
 /// The next time at which work is due, if any.
 pub(super) fn next_deadline(state: &State) -> Option<Timestamp> {
+    if state.holds_due {
+        return None;
+    }
     let (at, _) = next_due(state);
     let at = if has_dead_to_drop(state) { at.min(state.now) } else { at.min(waited_at(state)) };
     (at < Timestamp::NEVER).then_some(at)

@@ -112,6 +112,17 @@ impl Engine {
         self.check_in_debug();
     }
 
+    /// From now on nothing that is due happens, until [`Engine::release_due`]: a daemon sets what is configured first, so
+    /// that it holds for all that fell due while the daemon was down. Clients come after that.
+    pub const fn hold_due(&mut self) {
+        self.state.holds_due = true;
+    }
+
+    /// What is configured is set, and the keys of all jobs are read: the next visit does what is due.
+    pub const fn release_due(&mut self) {
+        self.state.holds_due = false;
+    }
+
     /// Jobs whose predecessors ended without a record of it are due.
     fn free_followers(&mut self) {
         let state = &mut self.state;

@@ -62,6 +62,8 @@ pub(super) struct State {
     pub(super) reader: Option<Arc<dyn JobReader>>,
     /// What deaths of jobs cause, if they do.
     pub(super) on_dead: Option<Arc<dyn OnDead>>,
+    /// Nothing that is due happens: what is configured is not set yet.
+    pub(super) holds_due: bool,
     /// The first visit, by the engine's time and by the wall clock.
     pub(super) began: Option<(Timestamp, Timestamp)>,
     /// Schedules that make up for no run from before it.
@@ -98,6 +100,7 @@ impl State {
             dead_dropped: DeadDropped::default(),
             reader: None,
             on_dead: None,
+            holds_due: false,
             began: None,
             skip_missed: BTreeSet::new(),
             followers: BTreeSet::new(),

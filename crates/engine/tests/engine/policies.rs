@@ -418,3 +418,29 @@ fn waits_for_tokens_and_jobs_without_keys_are_counted() {
     let counted = |row: PolicyRow| (row.rate_waits, row.keyless, row.keys);
     assert_eq!(row(&mut broker).map(counted), Some((2, 2, 1)));
 }
+
+/// The daemon sets what is configured before anything that fell due while it was down.
+#[test]
+fn what_fell_due_while_the_daemon_was_down_keeps_the_order_of_its_key() {
+    let ordered = || set(Policy { key: Some(KeySource::Prefix(b'|')), ordered: true, ..Policy::default() });
+    let mut broker = Broker::new();
+    broker.says(1, ordered(), ["1 done"]);
+    for number in 1..=3 {
+        broker.says(1, job("a|").retry(1, Backoff::Fixed(2_000)), [format!("1 new j{number}").as_str()]);
+    }
+    assert_eq!(taken(&mut broker), ["1"]);
+    broker.says(2, fail(1), ["2 failed j1, retried 3000"]);
+    broker.recover(Limits::default());
+    broker.now += 60_000;
+    broker.engine.hold_due();
+    broker.open(1);
+    assert_eq!(broker.engine.next_deadline(), None);
+    broker.says(1, ordered(), ["1 done"]);
+    broker.says(1, BulkCommand::ReadKeys { after: Cursor::default(), limit: 9 }, ["1 mutated 3"]);
+    broker.engine.release_due();
+    broker.open(2);
+    for number in 1..=3 {
+        assert_eq!(taken(&mut broker), [number.to_string()]);
+        broker.says(2, finish(number), [format!("2 finished j{number}").as_str()]);
+    }
+}

@@ -63,6 +63,12 @@ impl Broker {
 
     /// The daemon is stopped and started again with these limits. Clients 1 to 4 come back.
     pub(crate) fn restart(&mut self, limits: Limits) {
+        self.recover(limits);
+        (1..=4).for_each(|client| self.open(client));
+    }
+
+    /// The same, before any client comes.
+    pub(crate) fn recover(&mut self, limits: Limits) {
         let mut engine = Engine::new(limits, 1);
         engine.recall_meta(self.engine.meta().clone(), true);
         self.engine.queues().for_each(|queue| engine.recall_queue(queue.image().clone()));
@@ -80,7 +86,6 @@ impl Broker {
         engine.wake_up();
         engine.check();
         self.engine = engine;
-        (1..=4).for_each(|client| self.open(client));
     }
 
     fn context(&mut self) -> Context {
