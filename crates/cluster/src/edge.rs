@@ -100,15 +100,17 @@ impl Edge {
             state.ledger = Ledger::new(LEDGER);
         }
         (state.link, state.number, state.epoch) = (LinkState::Open, Some(welcome.edge), welcome.epoch);
-        self.durable.store(welcome.durable, Ordering::Release);
+        // What the earlier leader reported as durable is in every later store.
+        let reached = welcome.reaches.max(self.durable.swap(welcome.durable, Ordering::AcqRel));
         self.failed.store(false, Ordering::Release);
         self.in_doubt.store(false, Ordering::Release);
         if again {
             state.waiting.iter().for_each(|(_, mailbox)| mailbox.ring());
         } else {
-            state.begin_epoch(welcome.reaches);
+            state.begin_epoch(reached);
         }
-        let claims = state.claims();
+        let claims = state.claims(Some(reached).filter(|_| !again));
+        state.ledger.begin(welcome.durable);
         for item in claims {
             state.note_sent_again(&item);
             state.to_leader.push(item);
@@ -152,9 +154,9 @@ impl Edge {
         // The link's thread may still have something of the leader before.
         state.link = LinkState::Ours;
         clock::lead();
-        let reached = if epoch == state.epoch + 1 { recovered } else { 0 };
+        let reached = if epoch == state.epoch + 1 { recovered } else { 0 }.max(self.durable.load(Ordering::Acquire));
         state.begin_epoch(reached);
-        let claims = state.claims();
+        let claims = state.claims(Some(reached));
         let mut handover = Handover::default();
         for item in claims {
             match item {
@@ -306,7 +308,7 @@ impl Edge {
     /// What a new leader would get. The ledger keeps it.
     pub fn claims(&self) -> Vec<ToLeader> {
         let mut state = self.lock();
-        let claims = state.ledger.claims();
+        let claims = state.ledger.claims(None);
         let clients: Vec<_> = state.ledger.clients().collect();
         clients.into_iter().for_each(|client| state.ledger.received(&ToEdge::Applied { client, count: u32::MAX }));
         claims

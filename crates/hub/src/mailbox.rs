@@ -25,6 +25,7 @@ use crate::waking::{Bell, Owner};
 mod bodies;
 #[cfg(test)]
 mod counts;
+mod epochs;
 pub(crate) mod letter;
 
 #[cfg(test)]
@@ -229,20 +230,6 @@ impl Mailbox {
         inner.weigh();
         inner.urgent &= complete == 0;
         self.count(&inner);
-    }
-
-    /// The numbers of commits begin anew: acknowledgements that wait for a commit behind `reached` can no longer be
-    /// given, the others can.
-    pub fn begin_epoch(&self, reached: u64) {
-        let mut inner = self.lock();
-        inner.registered = 0;
-        for letter in &mut inner.mail {
-            if std::mem::take(&mut letter.gate) > reached {
-                disclaim(&mut letter.mail);
-            }
-        }
-        drop(inner);
-        self.ring();
     }
 
     /// Publishes the counts and reports the bytes to the budget.

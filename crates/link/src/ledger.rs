@@ -44,6 +44,8 @@ pub struct Ledger {
     bytes: usize,
     /// The order of waits of different clients.
     turn: u64,
+    /// The newest commit that is in the leader's store.
+    durable: u64,
 }
 
 /// One client's entry.
@@ -57,7 +59,7 @@ enum Entry {
 impl Ledger {
     /// Nothing yet.
     pub const fn new(bounds: Bounds) -> Self {
-        Self { bounds, clients: BTreeMap::new(), bytes: 0, turn: 0 }
+        Self { bounds, clients: BTreeMap::new(), bytes: 0, turn: 0, durable: 0 }
     }
 
     /// Makes a report of a client, which the edge is about to send, one about the lease that the client knows: it gets
@@ -98,11 +100,20 @@ impl Ledger {
 
     /// Notes what the leader has sent.
     pub fn received(&mut self, item: &ToEdge) {
+        let durable = self.durable;
         if let ToEdge::Applied { client, count } = item {
-            self.change(*client, |entry, turn| entry.applied(*count, turn));
-        } else if let ToEdge::Event { client, event, .. } = item {
-            self.change(*client, |entry, turn| entry.event(event, turn));
+            self.change(*client, |entry, turn| entry.applied(*count, (turn, durable)));
+        } else if let ToEdge::Event { client, gate, event } = item {
+            let gate = if *gate > durable { *gate } else { 0 };
+            self.change(*client, |entry, turn| entry.event(event, gate, turn));
+        } else if let ToEdge::Durable { commit } = item {
+            self.durable = *commit;
         }
+    }
+
+    /// The commits that the leader's store has when the edge is linked.
+    pub const fn begin(&mut self, durable: u64) {
+        self.durable = durable;
     }
 
     /// The leader is gone. Returns the commands that get no answer from it any more: their outcome is unknown. Takes
@@ -132,13 +143,20 @@ impl Ledger {
     /// they serve, hold and listen to; then their waits, in the order in which the old leader would have served them.
     /// Commands that are on their way count as done, except that a job whose end is on its way is not claimed.
     ///
+    /// The new leader's store has the commits up to `reached` of the leader before: takes that got a lease in a later one
+    /// wait again. `None`: it is the same leader, whose commits go on.
+    ///
     /// The ledger begins anew with what it returns, which must be sent as it is. Its commands have the tag
     /// [`Tag::NONE`], except for takes, which have their own.
     #[must_use]
-    pub fn claims(&mut self) -> Vec<ToLeader> {
-        let (mut to_leader, mut waits) = (Vec::new(), Waits::default());
+    pub fn claims(&mut self, reached: Option<u64>) -> Vec<ToLeader> {
+        let (mut to_leader, mut waits, mut granted) = (Vec::new(), Waits::default(), Vec::new());
         for (id, entry) in std::mem::take(&mut self.clients) {
-            if let Entry::Kept(client) = entry {
+            if let Entry::Kept(mut client) = entry {
+                match reached {
+                    Some(reached) => client.lose_grants(reached),
+                    None => granted.push((id, client.take_grants())),
+                }
                 client.claims(id, &mut self.turn, &mut to_leader, &mut waits);
             }
         }
@@ -146,6 +164,9 @@ impl Ledger {
         to_leader.push(ToLeader::Claimed);
         (self.bytes, self.turn) = (0, 0);
         to_leader.iter().for_each(|item| self.sent(item));
+        for (id, granted) in granted.into_iter().filter(|(_, granted)| !granted.is_empty()) {
+            self.change(id, |client, _| client.keep_grants(granted));
+        }
         to_leader
     }
 

@@ -212,9 +212,10 @@ impl State {
         }
     }
 
-    /// What the next leader must know of the clients. Those that the ledger had no room for are closed.
-    pub(super) fn claims(&mut self) -> Vec<ToLeader> {
-        let claims = self.ledger.claims();
+    /// What the next leader must know of the clients ([`Ledger::claims`]). Those that the ledger had no room for are
+    /// closed.
+    pub(super) fn claims(&mut self, reached: Option<u64>) -> Vec<ToLeader> {
+        let claims = self.ledger.claims(reached);
         let known: HashSet<ClientId> = self.ledger.clients().map(|client| self.own(client)).collect();
         for (client, member) in &self.clients {
             if member.has_spoken && !known.contains(client) {

@@ -15,12 +15,15 @@ use windlass_session::Item;
 use windlass_testkit::rng::Rng;
 use windlass_testkit::sim::Tally;
 
+use self::question::Question;
 use super::database::Run;
 use super::laws::Laws;
 use windlass_hub::{Mail, Mailbox};
 
 /// A client: the run of its daemon, and its number there.
 pub(super) type Who = (Run, ClientId);
+
+mod question;
 
 pub(super) const QUEUES: [&str; 3] = ["a", "b", "c"];
 
@@ -29,19 +32,6 @@ const KEYS: [Option<&str>; 5] = [Some("k"), Some("l"), None, None, None];
 
 /// A body that needs more room than usual.
 const LARGE: usize = 40_000;
-
-/// A question that has no answer yet.
-#[derive(Debug)]
-struct Question {
-    command: Command,
-    serial: Option<u64>,
-    /// The job that the client has given up with it.
-    held: Option<Held>,
-    /// Look-ups: what must be found.
-    expects: Option<bool>,
-    /// There may be no answer any more.
-    is_withdrawn: bool,
-}
 
 #[derive(Clone, Copy, Debug)]
 struct Held {
@@ -126,13 +116,14 @@ impl Client {
 
     /// A question without an answer, except for waits without an end.
     pub(super) fn unanswered(&self) -> Option<String> {
-        let waits = |question: &&Question| {
-            let is_wait =
-                matches!(&question.command, Command::Take(TakeCommand::Take(Take { wait: Wait::Forever, .. })));
-            !question.is_withdrawn && !is_wait
-        };
+        let waits = |question: &&Question| !question.is_withdrawn && !question.waits_forever();
         let asked = self.asked.values().find(waits).map(|question| format!("{:?}", question.command));
         asked.or_else(|| (!self.words.is_empty()).then(|| format!("words {:?}", self.words)))
+    }
+
+    /// Whether it waits for a job, however long that takes.
+    pub(super) fn waits_forever(&self) -> bool {
+        self.asked.values().any(|question| !question.is_withdrawn && question.waits_forever())
     }
 
     // ---- what arrives ----------------------------------------------------------------------------------------------
@@ -197,7 +188,7 @@ impl Client {
     }
 
     fn answered(&mut self, tag: Tag, reply: Reply, laws: &mut Laws, tally: &mut Tally) {
-        let Some(Question { command, serial: of, held, expects, .. }) = self.asked.remove(&tag.0) else {
+        let Some(question) = self.asked.remove(&tag.0) else {
             // A silent command is refused.
             if tag.wants_answer() {
                 laws.is_broken(|| {
@@ -206,8 +197,13 @@ impl Client {
             }
             return;
         };
+        let waits_forever = question.waits_forever();
+        let Question { command, serial: of, held, expects, .. } = question;
         if !windlass_testkit::answers::is_answered_by(&command, &reply) {
             laws.is_broken(|| format!("{command:?} is answered by {reply:?}"));
+        }
+        if waits_forever && matches!(reply, Reply::Empty | Reply::Refused(Refusal::Unknown)) {
+            laws.is_broken(|| format!("{:?} waits for ever, and gets {reply:?}", self.who));
         }
         match reply {
             Reply::Taken(taken) => self.took(&taken, laws, tally),
@@ -350,6 +346,8 @@ impl Client {
             0..7 => drop(self.push(None, rng, pushes, laws)),
             7..11 => self.take_one(now, rng),
             11..17 => self.report(now, rng, laws),
+            // No session asks for both.
+            17 if self.asked.values().any(Question::may_wait) => {}
             17 => self.ask_silently(TakeCommand::WaitForWork),
             18 => self.ask_silently(TakeCommand::Credit { credits: 1, select: Select::BestPriority }),
             19 => self.unwait(),

@@ -291,7 +291,7 @@ impl Daemon {
             daemon.stand_by(around);
             daemon.follow(around);
             if let Office::In { room, .. } = &mut daemon.office {
-                let _ = room.hub.tick();
+                room.tick();
                 room.observe(around);
                 room.serve(around);
             }

@@ -13,6 +13,7 @@
 //! - A schedule pushes as many jobs as it was set to, and a batch one when all its jobs have ended. A leader whose last
 //!   commits are lost pushes no more than that, and the next one begins where the store is.
 //! - Each question has one answer, which fits. A listener learns once that its job has ended.
+//! - A client that waits for a job without an end gets one, or waits at the leader.
 //! - The edge's own bytes come back in their order.
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -23,6 +23,12 @@ impl Has {
         self.clients.entry(client).or_default().insert(line);
     }
 
+    /// The clients that wait for work.
+    pub(super) fn waiting(&self) -> impl Iterator<Item = ClientId> {
+        let waits = |has: &BTreeSet<String>| has.contains("waits: true");
+        self.clients.iter().filter(move |(_, has)| waits(has)).map(|(client, _)| *client)
+    }
+
     /// The part of an edge's clients.
     pub(super) fn of(&self, edge: EdgeNumber) -> Self {
         let clients = self.clients.iter().filter(|(client, _)| edge.owns(**client));

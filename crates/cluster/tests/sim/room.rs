@@ -90,6 +90,8 @@ pub(super) struct Room {
     served: Vec<Served>,
     kept: Vec<Kept>,
     accepts: bool,
+    /// It may act, the grace is over, and it has done what was due.
+    acts: bool,
     /// The end of the grace, by the engine's time.
     grace_until: u64,
     /// An operator has asked it to lead no more.
@@ -131,6 +133,7 @@ impl Room {
             served: Vec::new(),
             kept: Vec::new(),
             accepts: false,
+            acts: false,
             grace_until: if epoch > 1 { u64::MAX } else { 0 },
             yields: false,
             gives_back: None,
@@ -145,6 +148,12 @@ impl Room {
     /// Whether threads that serve may act now. If not, they wait.
     pub(super) fn is_free(&self) -> bool {
         self.hub.may_act() || self.hub.deposed().is_some()
+    }
+
+    /// Does what is due, unless the lease is uncertain.
+    pub(super) fn tick(&mut self) {
+        self.acts = self.hub.may_act() && !self.is_in_grace();
+        let _ = self.hub.tick();
     }
 
     /// From now on it accepts edges.
@@ -194,7 +203,10 @@ impl Room {
     pub(super) fn is_busy(&self) -> bool {
         let keeps =
             !self.kept.is_empty() || self.served.iter().any(|it| it.clients.as_ref().is_some_and(EdgeClients::keeps));
-        keeps || !matches!(self.commits, Commits::Idle) || !self.hub.with_journal(|_, journal| journal.is_empty())
+        keeps
+            || !self.acts
+            || !matches!(self.commits, Commits::Idle)
+            || !self.hub.with_journal(|_, journal| journal.is_empty())
     }
 
     /// All jobs, with their states.

@@ -12,7 +12,6 @@ use super::client::{Client, Who, named, serial};
 use super::daemon::Daemon;
 use super::database::{Database, Run, Statement, Trouble};
 use super::laws::Laws;
-use super::ledger;
 use super::links::{Delays, Links};
 use super::{DAEMONS, Plan};
 use windlass_hub::Mail;
@@ -161,6 +160,9 @@ impl Around {
         }
     }
 }
+
+/// What must be the same at a leader, its edges and their clients.
+mod agreement;
 
 pub(super) struct World {
     around: Around,
@@ -355,11 +357,12 @@ impl World {
         for daemon in &mut self.daemons {
             daemon.recover(self.around.now);
         }
-        self.each_client(|client, _| client.unwait());
         if !self.settle(|world| world.trouble_left()) {
             return;
         }
         self.compare_ledgers();
+        self.find_waits();
+        self.each_client(|client, _| client.unwait());
         self.each_client(|client, laws| drop(client.finish_all(laws)));
         if self.settle(|world| world.trouble_left()) {
             self.drain();
@@ -413,28 +416,6 @@ impl World {
             .filter(|client| client.is_open())
             .find_map(|client| Some(format!("{:?}: {}", client.who(), client.unanswered()?)));
         unanswered.or_else(|| leader.is_busy().then(|| "commits, or the grace".to_owned()))
-    }
-
-    /// The ledger of each edge is the leader's list of that edge's clients.
-    fn compare_ledgers(&mut self) {
-        let Self { around, daemons, .. } = self;
-        let Some(at) = daemons.iter().position(|daemon| daemon.leads().is_some()) else { return };
-        let now = around.now;
-        let engine = daemons[at].on(now, |leader| leader.leads().map(|room| ledger::engine_has(&room.hub)));
-        for (index, daemon) in daemons.iter_mut().enumerate().filter(|(index, _)| *index != at) {
-            let edge = daemon.broker().edge();
-            let Some(number) = edge.known().map(|known| known.edge) else { continue };
-            let has = ledger::ledger_has(&edge.claims());
-            let run = daemon.run();
-            let own = |client: ClientId| (run, ClientId(client.0 ^ number.first_client().0));
-            let may_err = |client, job| around.laws.may_err(own(client), job);
-            let story = |job| around.laws.story_of(job);
-            let differs = engine.as_ref().and_then(|engine| engine.of(number).difference(&has, may_err, story));
-            if let Some(how) = differs {
-                around.laws.is_broken(|| format!("the ledger of {index} is not what the leader has: {how}"));
-            }
-            around.tally.note("a ledger is compared");
-        }
     }
 
     /// A client connects to any daemon.

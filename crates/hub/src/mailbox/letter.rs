@@ -51,6 +51,11 @@ impl Letter {
         matches!(&self.mail, Mail::Event(event) if event.waits_for_body())
     }
 
+    /// Whether it answers a take with a lease that only the store keeps.
+    pub(super) fn answers_take(&self) -> bool {
+        matches!(&self.mail, Mail::Event(Event::Reply(_, Reply::Taken(job))) if !job.connection_bound)
+    }
+
     pub(super) fn held_bytes(&self) -> usize {
         self.hold.as_deref().map_or(0, Hold::bytes)
     }
@@ -65,12 +70,11 @@ impl Letter {
     }
 }
 
-/// Turns an acknowledgement that can no longer be given into an unknown outcome, and a job whose lease is lost into none.
+/// Turns an acknowledgement that can no longer be given into an unknown outcome.
 pub(super) fn disclaim(mail: &mut Mail) {
-    let Mail::Event(Event::Reply(tag, reply)) = mail else { return };
-    if matches!(reply, Reply::Taken(job) if !job.connection_bound) {
-        *reply = Reply::Empty;
-    } else if reply.acknowledges(*tag) {
+    if let Mail::Event(Event::Reply(tag, reply)) = mail
+        && reply.acknowledges(*tag)
+    {
         *reply = Reply::Refused(Refusal::Unknown);
     }
 }

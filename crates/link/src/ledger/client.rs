@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use windlass_engine::{Claim, ClientId, Command, Event, JobRef, Tag, TakeCommand, Token};
 
 use super::effect::{Effect, FIXED_BYTES};
-use super::has::Has;
+use super::has::{Granted, Has};
 use super::waits::Waits;
 use crate::to_leader::ToLeader;
 
@@ -77,8 +77,8 @@ impl Client {
     // ---- from the leader -------------------------------------------------------------------------------------------
 
     /// This many commands take effect.
-    pub(super) fn applied(&mut self, count: u32, turn: &mut u64) {
-        self.has.settle();
+    pub(super) fn applied(&mut self, count: u32, (turn, durable): (&mut u64, u64)) {
+        self.has.settle(durable);
         for _ in 0..count {
             let Some(effect) = self.on_their_way.pop_front() else { return };
             self.bytes = self.bytes.saturating_sub(effect.weight());
@@ -86,7 +86,8 @@ impl Client {
         }
     }
 
-    pub(super) fn event(&mut self, event: &Event, turn: &mut u64) {
+    /// `gate`: the commit that the event waits for; 0 = none.
+    pub(super) fn event(&mut self, event: &Event, gate: u64, turn: &mut u64) {
         self.room = self.room.saturating_sub(event.bytes() as u64);
         match event {
             Event::Reply(tag, reply) => {
@@ -95,10 +96,24 @@ impl Client {
                     self.unanswered.remove(at);
                     self.bytes = self.bytes.saturating_sub(size_of::<Tag>());
                 }
-                self.has.reply(*tag, reply);
+                self.has.reply(*tag, reply, gate);
             }
             Event::Notice(notice) => self.has.notice(notice, turn),
         }
+    }
+
+    // ---- leases by time that are not in the store -------------------------------------------------------------------
+
+    pub(super) fn lose_grants(&mut self, reached: u64) {
+        self.has.lose_grants(reached);
+    }
+
+    pub(super) fn take_grants(&mut self) -> Vec<Granted> {
+        self.has.take_grants()
+    }
+
+    pub(super) fn keep_grants(&mut self, granted: Vec<Granted>) {
+        self.has.keep_grants(granted);
     }
 
     // ---- a new leader ----------------------------------------------------------------------------------------------
@@ -111,7 +126,7 @@ impl Client {
     /// Everything that it has, as items for the leader; its waits apart.
     pub(super) fn claims(self, client: ClientId, turn: &mut u64, to_leader: &mut Vec<ToLeader>, waits: &mut Waits) {
         let Self { room, mut has, on_their_way, .. } = self;
-        has.settle();
+        has.settle(0);
         on_their_way.into_iter().for_each(|effect| has.apply(effect, turn));
         to_leader.push(ToLeader::Open { client, room });
         has.claims(client, to_leader, waits);

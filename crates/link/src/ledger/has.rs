@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, VecDeque};
 use bytes::Bytes;
 use windlass_engine::{
     Claim, ClientCommand, ClientId, ClientInfo, Command, Held, JobId, JobRef, NewJob, Notice, Proof, Pushed, Refusal,
-    Reply, Select, Subscription, Tag, Take, TakeCommand, Taken, Thing, Token, WorkerCommand, WorkerState,
+    Reply, Select, Subscription, Tag, Take, TakeCommand, Taken, Thing, Token, Wait, WorkerCommand, WorkerState,
 };
 
 use super::effect::{Effect, FIXED_BYTES, Push, new_weight, take_weight, weight};
@@ -25,6 +25,8 @@ pub(super) struct Has {
     watch: Option<Watch>,
     /// Takes that wait, with their turns.
     takes: VecDeque<(u64, Tag, Take)>,
+    /// Takes that got a lease by time which is not in the store yet: without the leader they wait again.
+    granted: Vec<Granted>,
     /// It sleeps, with this turn.
     asleep: Option<u64>,
     credit: Credit,
@@ -39,6 +41,13 @@ pub(super) struct Has {
     ended: Vec<JobId>,
     /// Bytes of all these.
     bytes: usize,
+}
+
+/// A take that got a lease, once this commit is durable.
+#[derive(Clone, Debug)]
+pub(super) struct Granted {
+    gate: u64,
+    take: (u64, Tag, Take),
 }
 
 #[derive(Clone, Debug)]
@@ -89,8 +98,12 @@ impl Has {
         self.bytes
     }
 
-    /// Nothing that took effect before is refused any more, and pushes before are answered.
-    pub(super) fn settle(&mut self) {
+    /// Nothing that took effect before is refused any more, and pushes before are answered. Commits up to `durable` are in
+    /// the store.
+    pub(super) fn settle(&mut self, durable: u64) {
+        for Granted { take: (_, _, take), .. } in self.granted.extract_if(.., |granted| granted.gate <= durable) {
+            self.bytes = self.bytes.saturating_sub(take_weight(&take));
+        }
         for (_, _, held) in self.ending.drain(..) {
             self.bytes = self.bytes.saturating_sub(held_weight(&held));
         }
@@ -180,8 +193,9 @@ impl Has {
     fn wait(&mut self, tag: Tag, command: TakeCommand, turn: &mut u64) {
         match command {
             TakeCommand::Take(take) => self.take(tag, take, turn),
+            // Behind a take that waits it is refused. One that does not wait may not be answered yet.
             TakeCommand::WaitForWork => {
-                if self.takes.is_empty() {
+                if self.takes.iter().all(|(_, _, take)| take.wait == Wait::No) {
                     self.asleep = Some(next(turn));
                 }
             }
@@ -191,7 +205,8 @@ impl Has {
                 self.credit = Credit { left: had.saturating_add(credits), select: Some(select), turn: since };
             }
             TakeCommand::Unwait => {
-                self.takes.drain(..).for_each(|(_, _, take)| {
+                let granted = self.granted.drain(..).map(|granted| granted.take);
+                self.takes.drain(..).chain(granted).for_each(|(_, _, take)| {
                     self.bytes = self.bytes.saturating_sub(take_weight(&take));
                 });
                 (self.asleep, self.credit.left) = (None, 0);
@@ -205,11 +220,31 @@ impl Has {
         self.takes.push_back((next(turn), tag, take));
     }
 
-    fn end_take(&mut self, tag: Tag) {
+    /// A take is answered. With a `gate`, the answer counts once that commit is durable.
+    fn end_take(&mut self, tag: Tag, gate: u64) {
         let at = self.takes.iter().position(|(_, waiting, _)| *waiting == tag);
-        if let Some((_, _, take)) = at.and_then(|at| self.takes.remove(at)) {
-            self.bytes = self.bytes.saturating_sub(take_weight(&take));
+        let Some(take) = at.and_then(|at| self.takes.remove(at)) else { return };
+        if gate > 0 {
+            self.granted.push(Granted { gate, take });
+        } else {
+            self.bytes = self.bytes.saturating_sub(take_weight(&take.2));
         }
+    }
+
+    /// The leader is gone, and the next one has the commits up to `reached`: takes whose leases are lost wait again.
+    pub(super) fn lose_grants(&mut self, reached: u64) {
+        let lost = self.granted.drain(..).filter(|granted| granted.gate > reached);
+        self.takes.extend(lost.map(|granted| granted.take));
+    }
+
+    /// Goes on at the same leader.
+    pub(super) fn take_grants(&mut self) -> Vec<Granted> {
+        std::mem::take(&mut self.granted)
+    }
+
+    pub(super) fn keep_grants(&mut self, granted: Vec<Granted>) {
+        self.bytes += granted.iter().map(|granted| take_weight(&granted.take.2)).sum::<usize>();
+        self.granted = granted;
     }
 
     // ---- what it holds ---------------------------------------------------------------------------------------------
@@ -324,16 +359,17 @@ impl Has {
 
     // ---- events ----------------------------------------------------------------------------------------------------
 
-    pub(super) fn reply(&mut self, tag: Tag, reply: &Reply) {
+    /// `gate`: the commit that the reply waits for; 0 = none.
+    pub(super) fn reply(&mut self, tag: Tag, reply: &Reply, gate: u64) {
         if let Reply::Taken(taken) = reply {
-            self.end_take(tag);
+            self.end_take(tag, if taken.connection_bound { 0 } else { gate });
             self.taken(taken);
         } else if let Reply::Empty = reply {
-            self.end_take(tag);
+            self.end_take(tag, 0);
         } else if let Reply::Pushed { .. } = reply {
             self.pushed(tag, reply);
         } else if let Reply::Refused(why) = reply {
-            self.end_take(tag);
+            self.end_take(tag, 0);
             self.pushed(tag, reply);
             self.refused(tag, *why);
         } else if let (Reply::Beaten(state), Some(worker)) = (reply, &mut self.worker) {

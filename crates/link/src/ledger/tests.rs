@@ -2,6 +2,7 @@
 #![expect(clippy::wildcard_enum_match_arm, reason = "the rest of the kinds is shown as it is")]
 
 mod beside;
+mod waits;
 
 use std::collections::BTreeSet;
 
@@ -330,13 +331,13 @@ fn what_a_client_has_is_claimed() {
     ];
     for (name, steps, expected) in table {
         let mut ledger = ledger_of([vec![open_one(), Applied(1)], steps].concat_steps());
-        let to_leader = ledger.claims();
+        let to_leader = ledger.claims(Some(u64::MAX));
         let words = claimed(&to_leader);
         let inner = words[2..words.len() - 1].join(", ");
         assert_eq!(inner, expected, "{name}: {words:?}");
         assert!(words[0].starts_with("room") && words[1] == "open" && words.last().unwrap() == "claimed", "{words:?}");
         // The ledger has exactly what was claimed.
-        let again = ledger.claims();
+        let again = ledger.claims(Some(u64::MAX));
         assert_eq!(format!("{again:?}"), format!("{to_leader:?}"), "{name}, again");
         ledger.sent(&ToLeader::Close { client: ONE });
         assert_eq!(ledger.bytes(), 0, "{name}: everything is counted");
@@ -372,7 +373,7 @@ fn waits_are_claimed_in_their_order() {
     // A client goes behind its equals when it has got a job.
     let event = Event::Notice(Notice::Delivered(taken(7, true)));
     ledger.received(&ToEdge::Event { client: ClientId(2), gate: 0, event });
-    let to_leader = ledger.claims();
+    let to_leader = ledger.claims(Some(u64::MAX));
     let order: Vec<_> =
         to_leader.iter().rev().skip(1).take(4).map(|item| (item.client().unwrap().0, short(item))).collect();
     let expected = [(2, "credit 1"), (3, "take 4"), (1, "sleep"), (3, "take 1")];
@@ -385,7 +386,7 @@ fn room_is_what_is_left() {
     let bytes = Event::Reply(Tag(4), Reply::Taken(taken(7, false))).bytes() as u64;
     let mut ledger = ledger_of(vec![open_one(), listing]);
     ledger.sent(&ToLeader::Room { client: ONE, bytes: 1 });
-    assert_eq!(short(&ledger.claims()[0]), format!("room {}", 1_001 - bytes));
+    assert_eq!(short(&ledger.claims(Some(u64::MAX))[0]), format!("room {}", 1_001 - bytes));
 }
 
 #[test]
@@ -421,7 +422,7 @@ fn a_client_that_has_too_much_is_lost() {
     (3..10).for_each(|client| fill(&mut ledger, ClientId(client), 1_000));
     assert!(ledger.bytes() <= bounds.bytes_max && ledger.clients().count() >= 2);
     let kept: Vec<_> = ledger.clients().collect();
-    let to_leader = ledger.claims();
+    let to_leader = ledger.claims(Some(u64::MAX));
     let claimed: BTreeSet<_> = to_leader.iter().filter_map(ToLeader::client).collect();
     assert_eq!(claimed.into_iter().collect::<Vec<_>>(), kept);
     for client in 1..10 {
@@ -435,7 +436,7 @@ fn claims_survive_the_link() {
     let delivered = Step::Notice(Notice::Delivered(taken(7, true)));
     let mut ledger =
         ledger_of(vec![open_one(), push(4, false), Applied(2), pushed(4, 8, Pushed::New, false), delivered]);
-    let to_leader = ledger.claims();
+    let to_leader = ledger.claims(Some(u64::MAX));
     let (mut encoder, mut decoder) = (crate::Encoder::new(1 << 20), crate::Decoder::<ToLeader>::new(1 << 20));
     to_leader.iter().for_each(|item| encoder.push(item).unwrap());
     decoder.input().extend_from_slice(&encoder.take());
@@ -464,7 +465,7 @@ fn an_edge_with_another_number_claims_the_same_under_that_number() {
         }
         ledger.received(&ToEdge::Applied { client: one, count: 2 });
         number.into_iter().for_each(|number| ledger.renumber(Edge::new(number).unwrap()));
-        let claims = ledger.claims();
+        let claims = ledger.claims(Some(u64::MAX));
         let clients: BTreeSet<_> = claims.iter().filter_map(ToLeader::client).collect();
         (claims.len(), clients.into_iter().map(|it| (it.daemon(), it.0 & 0xff)).collect::<Vec<_>>())
     };

@@ -1,6 +1,6 @@
 //! Turns the engine's replies into spiderq's.
 
-use windlass_engine::{JobStateKind, Pushed, Reply as Got};
+use windlass_engine::{JobStateKind, Pushed, Refusal, Reply as Got};
 use windlass_zmtp::Envelope;
 
 use super::ask::{Ask, What};
@@ -22,6 +22,8 @@ impl SpiderqSpeaker {
                 Reply::Lent { lend_key: job.token.0, key: &job.key, value: &job.body }
             }
             (What::Poll, Got::Empty) => Reply::QueueEmpty,
+            // The entry's value cannot be read: no client waits for ever because of that.
+            (What::Lend, Got::Empty) => refusal::reply(*what, Refusal::Unavailable),
             (What::Update, Got::Done) => Reply::Updated,
             (What::Repay, Got::Done) => Reply::Repaid,
             (What::Heartbeat, Got::Done) => Reply::Heartbeaten,

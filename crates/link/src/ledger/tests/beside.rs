@@ -335,7 +335,7 @@ fn the_ledger_is_what_the_engine_has() {
         for round in 0..6 {
             (0..60).for_each(|_| broker.step());
             broker.quiet();
-            let to_leader = broker.ledger.claims();
+            let to_leader = broker.ledger.claims(Some(u64::MAX));
             let (engine, ledger) = (broker.engine_has(), broker.ledger_has(&to_leader));
             assert_eq!(ledger, engine, "seed {seed}, round {round}");
             let successor = broker.successor(&to_leader);
