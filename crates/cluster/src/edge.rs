@@ -120,7 +120,16 @@ impl Edge {
 
     /// The leader lives, and sends nothing else until its right to lead is certain again.
     pub fn note_doubt(&self) {
+        let Some(state) = self.lock_unless_leading() else { return };
         self.in_doubt.store(true, Ordering::Release);
+        self.stand_still(&state);
+    }
+
+    /// Without a leader that may act, no time passes for clients. An edge that stops has deadlines of its own.
+    fn stand_still(&self, _unless_leading: &MutexGuard<'_, State>) {
+        if !self.stopping.load(Ordering::Acquire) {
+            clock::stand_still();
+        }
     }
 
     /// Whether the leader's last word was that it does not know whether it leads.
@@ -140,6 +149,7 @@ impl Edge {
             self.deliver(&mut state, client, 0, Mail::Event(Event::Reply(tag, Reply::Refused(Refusal::Unknown))));
         }
         state.stop_waiting();
+        self.stand_still(&state);
         for reply in state.questions.values_mut() {
             let _ = reply.get_or_insert(Err(Refusal::Unknown));
         }
@@ -199,7 +209,9 @@ impl Edge {
 
     /// This daemon leads no more: its clients wait for another leader.
     pub fn begin(&self) {
-        self.lock().link = LinkState::Sought;
+        let mut state = self.lock();
+        state.link = LinkState::Sought;
+        self.stand_still(&state);
     }
 
     /// Whether the leader has not yet done all that clients have asked.

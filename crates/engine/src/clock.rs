@@ -109,7 +109,8 @@ impl Timekeeper {
         let passed_ms = since_boot_ms.saturating_sub(self.read_ms);
         let pause_ms = Some(passed_ms).filter(|passed_ms| *passed_ms > TICK_MS + LATE_MS);
         if let Some(pause_ms) = pause_ms {
-            self.ahead_ms = self.ahead_ms.saturating_sub_unsigned(pause_ms + SETTLE_MS);
+            self.ahead_ms = self.ahead_ms.saturating_sub_unsigned(pause_ms);
+            self.settle();
         }
         self.kept_reading(since_boot_ms);
         self.now = self.now.max(Timestamp(self.read_ms).shifted(self.ahead_ms));
@@ -119,6 +120,18 @@ impl Timekeeper {
         }
         let clock = Clock { skew_ms: self.skew_ms, boot: self.boot, ahead_ms: self.ahead_ms, at: self.now };
         Reading { now: self.now, clock, pause_ms }
+    }
+
+    /// The time has stood still since the last reading: the daemon may not act, and reads its clock all the same.
+    pub fn stand_still(&mut self, since_boot_ms: u64) {
+        let passed_ms = since_boot_ms.saturating_sub(self.read_ms);
+        self.ahead_ms = self.ahead_ms.saturating_sub_unsigned(passed_ms);
+        self.kept_reading(since_boot_ms);
+    }
+
+    /// The time goes on, after the moment in which the daemon reads the data waiting in its sockets.
+    pub fn settle(&mut self) {
+        self.ahead_ms = self.ahead_ms.saturating_sub_unsigned(SETTLE_MS);
     }
 
     /// Declares that the clock was read continuously until then, so that the elapsed time is not a pause. For simulated
@@ -185,6 +198,22 @@ mod tests {
         assert_eq!(at(&mut keeper, 14_400), (3_500, 10_900, None), "it stands still for a moment");
         assert_eq!(at(&mut keeper, 14_600), (3_600, 11_000, None), "and goes on");
         assert_eq!(at(&mut keeper, 14_000), (3_600, 10_400, None), "and never back");
+    }
+
+    /// A leader whose lease is uncertain.
+    #[test]
+    fn time_in_which_the_daemon_may_not_act_does_not_count() {
+        let mut keeper = keeper();
+        keeper.read(50_500, WALL.after_ms(500));
+        for second in 1..=90 {
+            let ms = 500 + second * 1_000;
+            keeper.stand_still(50_000 + ms);
+            let reading = keeper.read(50_000 + ms, WALL.after_ms(ms));
+            assert_eq!((reading.now, reading.pause_ms), (WALL.after_ms(500), None), "{second}");
+        }
+        keeper.settle();
+        let after = |keeper: &mut Timekeeper, ms| keeper.read(50_000 + ms, WALL.after_ms(ms)).now.ms_since(WALL);
+        assert_eq!([91_400, 91_600, 93_500].map(|ms| after(&mut keeper, ms)), [500, 600, 2_500]);
     }
 
     #[test]

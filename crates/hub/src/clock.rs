@@ -1,7 +1,8 @@
 //! The real clocks, and the engine's time made of them. The only place that reads them for the engine.
 //!
 //! The engine's time follows `CLOCK_BOOTTIME`, which cannot be set and which counts while the machine sleeps, less the
-//! pauses of the daemon. Details, and how it survives a restart: [`windlass_engine::Timekeeper`].
+//! pauses of the daemon, and less the time in which it may not act: a leader whose lease is uncertain, an edge without a
+//! leader. Details, and how it survives a restart: [`windlass_engine::Timekeeper`].
 
 #[cfg(any(test, feature = "testing"))]
 pub mod simulated;
@@ -28,12 +29,14 @@ pub struct Clocks {
     /// The time of another daemon, in milliseconds ahead of the time since boot, and the relation of its other clocks
     /// to it.
     followed: Option<(i64, Clock)>,
+    /// The time stands still, since this moment after boot at the latest.
+    still_ms: Option<u64>,
 }
 
 impl Clocks {
     /// The clocks of a machine that nobody has read.
     pub const fn new() -> Self {
-        Self { keeper: None, has_journal: false, followed: None }
+        Self { keeper: None, has_journal: false, followed: None, still_ms: None }
     }
 
     /// Whether the time is another daemon's.
@@ -49,11 +52,32 @@ impl Clocks {
             Some(_) | None => ahead_ms,
         };
         self.followed = Some((ahead_ms, reading.clock));
+        self.still_ms = None;
+    }
+
+    fn stand_still(&mut self, since_boot_ms: u64) {
+        self.read(since_boot_ms);
+        self.still_ms.get_or_insert(since_boot_ms);
+    }
+
+    fn go_on(&mut self, since_boot_ms: u64) {
+        self.read(since_boot_ms);
+        if self.still_ms.take().is_some()
+            && let Some(keeper) = &mut self.keeper
+        {
+            keeper.settle();
+        }
     }
 
     fn read(&mut self, since_boot_ms: u64) -> Reading {
         let begin = || Timekeeper::start(&Clock::default(), 0, since_boot_ms, wall());
-        let reading = self.keeper.get_or_insert_with(begin).read(since_boot_ms, wall());
+        let keeper = self.keeper.get_or_insert_with(begin);
+        if let Some(still_ms) = &mut self.still_ms {
+            keeper.stand_still(since_boot_ms);
+            let passed_ms = since_boot_ms.saturating_sub(std::mem::replace(still_ms, since_boot_ms.max(*still_ms)));
+            self.followed.iter_mut().for_each(|(ahead_ms, _)| *ahead_ms = ahead_ms.saturating_sub_unsigned(passed_ms));
+        }
+        let reading = keeper.read(since_boot_ms, wall());
         match self.followed {
             Some((ahead_ms, clock)) => {
                 Reading { now: Timestamp(since_boot_ms).shifted(ahead_ms), clock, pause_ms: None }
@@ -79,7 +103,7 @@ pub fn start(kept: &Clock) {
     #[cfg(any(test, feature = "testing"))]
     simulated::own();
     let keeper = Timekeeper::start(kept, boot(), since_boot_ms(), wall());
-    with_clocks(|clocks| *clocks = Clocks { keeper: Some(keeper), has_journal: true, followed: None });
+    with_clocks(|clocks| *clocks = Clocks { keeper: Some(keeper), has_journal: true, ..Clocks::new() });
     LATEST.set(None);
 }
 
@@ -92,7 +116,22 @@ pub fn follow(reading: &Reading) {
 
 /// From now on the engine's time is this daemon's own.
 pub fn lead() {
-    with_clocks(|clocks| clocks.followed = None);
+    with_clocks(|clocks| (clocks.followed, clocks.still_ms) = (None, None));
+    LATEST.set(None);
+}
+
+/// From now on no time passes: the daemon may not act, and a deadline that it cannot meet must not count against its
+/// clients.
+pub fn stand_still() {
+    #[cfg(any(test, feature = "testing"))]
+    simulated::own();
+    with_clocks(|clocks| clocks.stand_still(since_boot_ms()));
+    LATEST.set(None);
+}
+
+/// The daemon may act again.
+pub fn go_on() {
+    with_clocks(|clocks| clocks.go_on(since_boot_ms()));
     LATEST.set(None);
 }
 
@@ -218,6 +257,26 @@ mod tests {
             assert_eq!([5000, near, 5000 - WAY_MS, far, far - 1].map(&mut follow), [5000, 5000, 5000, far, far]);
             assert_eq!(follow(2_000_000), 2_000_000, "ahead of the time since boot");
         });
+    }
+
+    #[test]
+    fn no_time_passes_while_the_daemon_may_not_act() {
+        fn nothing() {}
+        fn begin_to_follow() {
+            follow(&Reading { now: Timestamp(5_000), clock: Clock::default(), pause_ms: None });
+        }
+        for begin in [nothing, begin_to_follow] {
+            let mut clocks = Clocks::new();
+            let mut at = |passed_ms: u64, act: fn()| {
+                let (since_boot_ms, wall_ms) = (MACHINE.since_boot_ms + passed_ms, MACHINE.wall_ms + passed_ms);
+                let machine = simulated::Machine { since_boot_ms, wall_ms, ..MACHINE };
+                simulated::on(machine, &mut clocks, || (act(), now()).1)
+            };
+            let begun = at(0, begin);
+            let still = [at(10, stand_still), at(60_000, nothing), at(61_000, stand_still), at(90_000, go_on)];
+            assert_eq!(still, [begun.after_ms(10); 4]);
+            assert!(at(92_000, nothing) > begun.after_ms(10), "it goes on");
+        }
     }
 
     #[test]

@@ -14,7 +14,7 @@ use foldhash::{HashMap, HashSet};
 use tokio::sync::Notify;
 use windlass_engine::{ClientId, Context, Engine, TICK_MS, Tag, Timestamp};
 use windlass_session::Reason;
-use windlass_store::{Commit, Error as StoreError, Journal, Tenure};
+use windlass_store::{Commit, Journal, Tenure};
 
 use self::core::{Core, Ends};
 use self::delivery::Gates;
@@ -35,6 +35,7 @@ mod core;
 mod delivery;
 mod memory;
 mod store_health;
+mod tenure;
 #[cfg(any(test, feature = "testing"))]
 mod testing;
 #[cfg(test)]
@@ -175,37 +176,6 @@ impl Hub {
         Self { names, ..self }
     }
 
-    /// Serves only as long as the store belongs to this daemon.
-    pub fn under(self, tenure: Option<Arc<dyn Tenure>>) -> Self {
-        Self { tenure, ..self }
-    }
-
-    /// Whether the store belongs to this daemon only for a time.
-    pub const fn has_tenure(&self) -> bool {
-        self.tenure.is_some()
-    }
-
-    /// The number of this daemon's right to the store; 0 where it does not end.
-    pub fn epoch(&self) -> u64 {
-        self.tenure.as_ref().map_or(0, |tenure| tenure.epoch())
-    }
-
-    /// Clients of another daemon's hub, which this one succeeds, have the length of the lease to come back, from now
-    /// on. Then jobs are handed out.
-    pub fn begin_grace(&self) {
-        let Some(tenure) = self.tenure.as_ref() else { return };
-        let length = u64::try_from(tenure.length().as_millis()).unwrap_or(u64::MAX);
-        self.lock().engine.end_grace_at(clock::now().after_ms(length));
-        self.deadline_moved.notify_one();
-    }
-
-    /// Lets another daemon prepare to succeed this one. Waits for it.
-    pub fn hand_over(&self) {
-        if let Some(tenure) = &self.tenure {
-            tenure.hand_over();
-        }
-    }
-
     /// Leaves the jobs that workers have over connections to the next run of the daemon, a page at a time. Called when
     /// no connection is left.
     pub fn leave_jobs(&self) {
@@ -230,31 +200,6 @@ impl Hub {
         Publication::new(bytes, &self.budget).post(&mailboxes);
     }
 
-    /// Whether the store belongs to this daemon now.
-    pub fn may_act(&self) -> bool {
-        self.tenure.as_ref().is_none_or(|tenure| tenure.holds())
-    }
-
-    /// Why the store belongs to this daemon no more.
-    pub fn deposed(&self) -> Option<StoreError> {
-        self.tenure.as_ref()?.lost()
-    }
-
-    /// Returns once the store belongs to this daemon: a thread that is about to visit, or to read mail, waits here
-    /// while that is uncertain. `false`: another daemon has the store, and this hub decides and sends nothing more.
-    #[must_use]
-    pub fn assure(&self) -> bool {
-        const LOOK_EVERY: Duration = Duration::from_millis(100);
-        let Some(tenure) = &self.tenure else { return true };
-        while !tenure.holds() {
-            if tenure.lost().is_some() {
-                return false;
-            }
-            tenure.wait(LOOK_EVERY);
-        }
-        true
-    }
-
     /// Hands out no more jobs, and closes the clients of this daemon: they must begin anew, at another hub. They return
     /// the jobs that they have not got. Clients of edges go on there.
     pub fn give_up(&self) {
@@ -273,10 +218,15 @@ impl Hub {
         }
     }
 
-    /// Does all that is due and returns the next deadline. Does nothing while the store may not belong to this daemon.
+    /// Does all that is due and returns the next deadline. Does nothing while the store may not belong to this daemon: no
+    /// time passes then.
     pub fn tick(&self) -> Option<Timestamp> {
         if !self.may_act() {
+            clock::stand_still();
             return Some(clock::now().after_ms(TICK_MS));
+        }
+        if self.has_tenure() {
+            clock::go_on();
         }
         let mut core = self.lock();
         core.begin(&clock::read(), &self.budget);

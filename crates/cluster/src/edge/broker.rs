@@ -103,6 +103,7 @@ impl Broker for Edge {
     /// The leader knows the jobs of the clients here: this broker is at rest when the clients have gone.
     fn stop(&self) {
         self.stopping.store(true, Ordering::Release);
+        clock::go_on();
         let mailboxes: Vec<_> = self.lock().clients.values().map(|member| Arc::clone(&member.mailbox)).collect();
         mailboxes.iter().for_each(|mailbox| mailbox.ring());
     }

@@ -3,7 +3,11 @@
 
 use std::sync::Arc;
 
-use windlass_engine::{ClientId, Clock, Command, Engine, Event, JobId, Note, Notice, Reading, Tag, Timestamp};
+use bytes::Bytes;
+use windlass_engine::{
+    ClientCommand, ClientId, ClientInfo, Clock, Command, Engine, Event, JobId, Note, Notice, Reading, TICK_MS, Tag,
+    Timestamp, WorkerCommand,
+};
 use windlass_link::{Edge as EdgeNumber, ToEdge, ToLeader, Welcome};
 use windlass_session::Item;
 use windlass_store::Journal;
@@ -92,5 +96,47 @@ fn a_daemon_that_succeeds_another_leads_when_its_first_commit_is_in_the_store() 
         let cut = hub.cut().unwrap();
         hub.committed(cut.commit);
         assert!(hub.has_begun());
+    });
+}
+
+/// The worker's heartbeats waited in its socket: the leader visited nothing while its lease was uncertain.
+#[test]
+fn a_worker_that_beats_is_not_dead_because_its_leader_could_not_act() {
+    const AWAY_MS: u64 = 200_000;
+    let (worker, client) = (Bytes::from_static(b"w"), ClientId(1));
+    let lease = Arc::new(Lease::new(1, MACHINE.since_boot_ms, true, true));
+    let (mut clocks, mut at_ms) = (Clocks::new(), 0);
+    let mut pass = |ms: u64, act: &mut dyn FnMut(u64)| {
+        at_ms += ms;
+        let (since_boot_ms, wall_ms) = (MACHINE.since_boot_ms + at_ms, MACHINE.wall_ms + at_ms);
+        simulated::on(Machine { since_boot_ms, wall_ms, ..MACHINE }, &mut clocks, || act(since_boot_ms));
+    };
+    let hub =
+        Hub::new(Engine::new(limits(), 7), Journal::new(), Durability::Soon, 7).under(Some(Arc::clone(&lease) as _));
+    let mailbox = Arc::new(Mailbox::new(
+        1 << 20,
+        Arc::default(),
+        (Arc::new(WithMail::default()), ConnectionId { index: 0, client }),
+    ));
+    hub.open(client, Arc::clone(&mailbox));
+    let ask = |command: Command| {
+        let (mut items, mut visited) = ([Item::Command(Tag(1), command)].into(), Visited::All);
+        let batch = Batch { client, items: &mut items, room: usize::MAX, visited: &mut visited };
+        hub.visit_from_afar(&clock::read(), &mut std::iter::once(batch));
+        let mut mail = Vec::new();
+        mailbox.take(u64::MAX, false, usize::MAX, &mut mail);
+        format!("{mail:?}")
+    };
+    let register = WorkerCommand::Register { worker: worker.clone(), about: Bytes::new() };
+    let beat = || WorkerCommand::Beat { worker: worker.clone(), state: None, memory_bytes: None };
+    pass(0, &mut |_| drop((ask(ClientCommand::Open(ClientInfo::default()).into()), ask(register.clone().into()))));
+    for _ in 0..AWAY_MS / TICK_MS {
+        pass(TICK_MS, &mut |_| _ = hub.tick());
+    }
+    pass(1, &mut |sent_ms| {
+        lease.renewed(sent_ms);
+        hub.tick();
+        let answer = ask(beat().into());
+        assert!(answer.contains("Beaten"), "{answer}");
     });
 }
