@@ -21,6 +21,7 @@ use rustls::{InconsistentKeys, RootCertStore, ServerConfig, ServerConnection};
 use windlass_config::{Tls, TlsError};
 
 use crate::stream::Stream;
+use windlass_hub::clock;
 
 #[cfg(test)]
 pub mod tests;
@@ -90,13 +91,27 @@ impl Terms {
     pub fn new(files: &Tls, handshake_max: Duration) -> Result<Self, TlsError> {
         let chain = certificates("certificate", &files.certificate);
         let certificate_ends_at = chain.ok().and_then(|chain| first_end(&chain));
+        warn_of_invalid(files);
         Ok(Self { config: Arc::new(load(files)?), handshake_max, certificate_ends_at })
+    }
+}
+
+/// Warns of certificates that peers do not accept now, or that make all peers' certificates invalid. The clock of the
+/// machine may be wrong, so they are used.
+fn warn_of_invalid(files: &Tls) {
+    let now = clock::wall().0 / 1_000;
+    for (key, path) in [("certificate", &files.certificate), ("client_ca", &files.client_ca)] {
+        let found = certificates(key, path).unwrap_or_default();
+        if let Some(why) = found.iter().find_map(|der| validity::validity(der)?.objection(now)) {
+            let path = path.display();
+            tracing::warn!(key, %path, "a certificate {why}: TLS clients will be refused, or refuse to connect");
+        }
     }
 }
 
 /// When the first of these certificates ends, in seconds since 1970.
 fn first_end(chain: &[CertificateDer<'_>]) -> Option<u64> {
-    chain.iter().filter_map(|der| validity::not_after(der)).min()
+    chain.iter().filter_map(|der| validity::validity(der)?.not_after).min()
 }
 
 // ---- files ----------------------------------------------------------------------------------------------------------

@@ -264,3 +264,14 @@ fn new_terms_are_for_new_connections() {
     assert_eq!(handshaker_of(&late).certificate_ends_at(), Some(END_OF[1].1), "the first end of the chain");
     assert!(Handshaker::new(&Tls::default(), Duration::ZERO).unwrap().is_none());
 }
+
+#[test]
+fn a_certificate_that_is_not_valid_now_is_named() {
+    use windlass_hub::testing::captured;
+    let warned = |files: &Files| captured(|| drop(handshaker_of(files)));
+    let expired = Files::new(2001);
+    let said = warned(&expired);
+    let path = expired.tls.certificate.display().to_string();
+    assert!(said.contains("a certificate has expired") && said.contains(&path), "{said}");
+    assert_eq!(warned(&Files::new(2040)), "");
+}

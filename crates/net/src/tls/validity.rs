@@ -1,4 +1,4 @@
-//! When a certificate ends. Nothing else of it is read here: rustls reads certificates to verify them.
+//! When a certificate is valid. Nothing else of it is read here: rustls reads certificates to verify them.
 //!
 //! Spec: RFC 5280, 4.1 (`Certificate`, `Validity`); X.690, 8 and 10 (DER).
 
@@ -12,9 +12,25 @@ const SEQUENCE: u8 = 0x30;
 /// `[0]`, in which the version stands, if it is not 1.
 const VERSION: u8 = 0xa0;
 
-/// `notAfter` of a certificate in DER, in seconds since 1970. `None` if the bytes are not a certificate, or if it ends
-/// before 1970.
-pub(super) fn not_after(certificate: &[u8]) -> Option<u64> {
+/// When a certificate is valid, in seconds since 1970. `None`: a moment that is not after 1970, or too far for a date.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Validity {
+    not_before: Option<u64>,
+    pub(super) not_after: Option<u64>,
+}
+
+impl Validity {
+    /// Why the certificate is not valid at a moment.
+    pub(super) fn objection(self, now: u64) -> Option<&'static str> {
+        if self.not_after.is_some_and(|end| end < now) {
+            return Some("has expired");
+        }
+        self.not_before.is_some_and(|begin| now < begin).then_some("is not valid yet")
+    }
+}
+
+/// `validity` of a certificate in DER. `None` if the bytes are not a certificate.
+pub(super) fn validity(certificate: &[u8]) -> Option<Validity> {
     let (certificate, _) = expect(SEQUENCE, certificate)?;
     let (tbs, _) = expect(SEQUENCE, certificate)?;
     let tbs = expect(VERSION, tbs).map_or(tbs, |(_, rest)| rest);
@@ -22,9 +38,9 @@ pub(super) fn not_after(certificate: &[u8]) -> Option<u64> {
     let (_, rest) = expect(SEQUENCE, rest)?; // signature
     let (_, rest) = expect(SEQUENCE, rest)?; // issuer
     let (validity, _) = expect(SEQUENCE, rest)?;
-    let (_, _, rest) = element(validity)?; // notBefore
-    let (kind, time, _) = element(rest)?;
-    seconds(kind, time)
+    let (begin_kind, begin, rest) = element(validity)?;
+    let (end_kind, end, _) = element(rest)?;
+    Some(Validity { not_before: seconds(begin_kind, begin), not_after: seconds(end_kind, end) })
 }
 
 fn expect(kind: u8, bytes: &[u8]) -> Option<(&[u8], &[u8])> {
@@ -95,12 +111,23 @@ mod tests {
     }
 
     #[test]
-    fn a_certificate_cut_anywhere_has_no_end() {
+    fn a_certificate_cut_anywhere_has_no_validity() {
         let made = rcgen::generate_simple_self_signed(["h".to_owned()]).unwrap();
         let der = made.cert.der();
-        assert!(not_after(der).is_some());
+        assert!(validity(der).is_some_and(|it| it.not_after.is_some()));
         for end in 0..der.len() {
-            assert_eq!(not_after(&der[..end]), None, "{end}");
+            assert_eq!(validity(&der[..end]), None, "{end}");
         }
+    }
+
+    #[test]
+    fn a_certificate_is_valid_from_its_begin_to_its_end() {
+        let mut params = rcgen::CertificateParams::new(["h".to_owned()]).unwrap();
+        (params.not_before, params.not_after) = (rcgen::date_time_ymd(2001, 1, 1), rcgen::date_time_ymd(2002, 1, 1));
+        let made = params.self_signed(&rcgen::KeyPair::generate().unwrap()).unwrap();
+        let validity = validity(made.der()).unwrap();
+        let objections = [978_307_199, 978_307_200, 1_009_843_200, 1_009_843_201].map(|now| validity.objection(now));
+        assert_eq!(objections, [Some("is not valid yet"), None, None, Some("has expired")]);
+        assert_eq!(Validity { not_before: None, not_after: None }.objection(7), None);
     }
 }
