@@ -126,8 +126,13 @@ fn numbers(given: &Given, config: &mut Config) -> Result<(), String> {
     set(given, "backlog", 0, &mut server.backlog)?;
     // The system's queue has one place then.
     server.backlog = server.backlog.max(1);
-    set(given, "file-descriptors", 1, &mut server.connections_max)?;
-    set(given, "threads", 0, &mut server.threads)?;
+    // 0 open files, and fewer threads than none, are the defaults.
+    if number(given, "file-descriptors") != Some(0) {
+        set(given, "file-descriptors", 1, &mut server.connections_max)?;
+    }
+    if number(given, "threads").is_none_or(|threads| threads >= 0) {
+        set(given, "threads", 0, &mut server.threads)?;
+    }
     // -1 means "not given".
     if number(given, "keepalive-count") != Some(-1) {
         set(given, "keepalive-count", 0, &mut server.keepalive_count)?;
@@ -406,7 +411,7 @@ mod tests {
             ("--listen=a/b", "the argument ('a/b') for option '--listen' is invalid"),
             ("--backlog=-1", "the argument ('-1') for option '--backlog' is invalid"),
             ("--hashtable-buckets=0", "the argument ('0') for option '--hashtable-buckets' is invalid"),
-            ("--threads=-1", "the argument ('-1') for option '--threads' is invalid"),
+            ("-f -1", "the argument ('-1') for option '--file-descriptors' is invalid"),
             ("--keepalive-idle=-2", "the argument ('-2') for option '--keepalive-idle' is invalid"),
             ("--ssl", "--ssl needs --ssl-certificate"),
             ("--ssl --ssl-certificate=c", "--ssl needs --ssl-key"),
@@ -429,8 +434,8 @@ mod tests {
 
     #[test]
     fn values_that_equal_the_default() {
-        let line = "--keepalive-idle=-1 --keepalive-interval=-1 --keepalive-count=-1 --threads=0 \
-                    --queue-type builtin --port 4730";
+        let line = "--keepalive-idle=-1 --keepalive-interval=-1 --keepalive-count=-1 --threads=-1 \
+                    --file-descriptors=0 --queue-type builtin --port 4730";
         assert_eq!(differences(line), Vec::<String>::new());
         assert_eq!(differences("--log-file=stderr --daemon"), ["daemon true"]);
         assert_eq!(differences("--log-file=none --daemon"), ["daemon true", "log.level = \"off\""]);
