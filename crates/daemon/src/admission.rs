@@ -7,9 +7,6 @@ use windlass_net::{Bounds, Patience, PlaceLimits};
 
 use crate::config::Config;
 
-/// How long the handle of a foreground job waits for the job's result, so that both leave together.
-const HOLD_MAX: Duration = Duration::from_millis(2);
-
 /// A connection that has sent nothing for so long may give way to others: honest peers begin sooner.
 const SILENCE_MIN: Duration = Duration::from_secs(1);
 
@@ -25,7 +22,6 @@ pub(crate) fn bounds(config: &Config) -> Bounds {
             timeout_ms: config.server.message_timeout.as_ms(),
             bytes_per_s: config.server.message_rate_min.0,
         },
-        hold_max: HOLD_MAX,
     }
 }
 

@@ -289,6 +289,19 @@ impl Event {
         }
     }
 
+    /// The job whose number this event gives to its producer.
+    pub const fn created(&self) -> Option<JobId> {
+        if let Self::Reply(_, Reply::Pushed { job, .. }) = self { Some(*job) } else { None }
+    }
+
+    /// The job of which this event brings news to a client that listens.
+    pub const fn news_of(&self) -> Option<JobId> {
+        match self {
+            Self::Notice(Notice::Progress { job, .. } | Notice::Ended { job, .. }) => Some(*job),
+            Self::Reply(..) | Self::Notice(_) => None,
+        }
+    }
+
     /// Whether this event gives its client a job under a lease that outlives the connection.
     pub fn grants_lasting_lease(&self) -> bool {
         self.handed_out().is_some_and(|job| !job.connection_bound)

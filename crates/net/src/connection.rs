@@ -21,11 +21,10 @@ use std::time::Duration;
 
 use bytes::BytesMut;
 use mio::event::Source;
-use windlass_engine::{Reading, Rights, Timestamp};
+use windlass_engine::{JobId, Reading, Rights, Timestamp};
 use windlass_session::{Closer, Item, Outbox, Reason, Session};
 
 use self::ahead::{Ahead, WRITE_HIGH_BYTES};
-use self::deferred::Deferred;
 use self::hand_outs::HandOuts;
 pub(crate) use self::phase::End;
 use self::phase::Phase;
@@ -42,7 +41,6 @@ mod ahead;
 #[cfg(test)]
 mod amounts;
 mod deadlines;
-mod deferred;
 mod hand_outs;
 #[cfg(test)]
 mod in_hand;
@@ -139,7 +137,8 @@ struct Outgoing {
     written: u64,
     hand_outs: HandOuts,
     ahead: Ahead,
-    deferred: Deferred,
+    /// The lowest number of a job whose handle is in the output: see [`Connection::part_from_handle`].
+    handles_from: Option<JobId>,
     /// Posted mail was left in the mailbox, and with it other mail of this many bytes.
     left_behind: Option<usize>,
 }
@@ -334,26 +333,8 @@ impl Connection {
         false
     }
 
-    /// For how long, from now on, the connection holds all its output back in case more follows.
-    pub(crate) fn holds_back(&self) -> Option<Duration> {
-        let holds = self.outgoing.deferred.is_all_of(self.outgoing.output.len())
-            && !self.io.eof
-            && !self.is_stopping()
-            && !self.is_ending();
-        holds.then_some(self.shared.bounds.hold_max).filter(|time| !time.is_zero())
-    }
-
-    /// The bytes that the connection holds back have waited long enough.
-    pub(crate) fn hold_no_longer(&mut self) {
-        self.outgoing.deferred.end();
-    }
-
     /// Writes once, as much as one turn may.
     fn write(&mut self) {
-        if self.holds_back().is_some() {
-            return;
-        }
-        let waiting = self.outgoing.output.len();
         let output = self.outgoing.output.next();
         let output = output.get(..WRITE_HIGH_BYTES).unwrap_or(output);
         if !self.io.writable || (output.is_empty() && !self.io.stream.has_unwritten()) {
@@ -376,7 +357,9 @@ impl Connection {
                 if self.io.was_written {
                     self.outgoing.ahead.progress(self.outgoing.output.len());
                 }
-                self.outgoing.deferred.written(waiting);
+                if self.outgoing.output.is_empty() {
+                    self.outgoing.handles_from = None;
+                }
                 if self.is_stopping() {
                     self.active_at = self.now;
                 }
@@ -423,7 +406,7 @@ impl Connection {
             return Next::Over(self.phase.end());
         }
         let reading = self.begin_reading();
-        let may_write = self.io.writable && !self.outgoing.output.is_empty() && self.holds_back().is_none();
+        let may_write = self.io.writable && !self.outgoing.output.is_empty();
         if (reading && self.io.readable) || may_write || self.may_visit() || self.has_got_room() || self.is_to_part() {
             return Next::Turn;
         }

@@ -16,6 +16,8 @@ pub(crate) struct Output {
     chunks: VecDeque<Chunk>,
     len: usize,
     allocated: usize,
+    /// The next bytes begin a piece of their own.
+    parted: bool,
 }
 
 #[derive(Debug)]
@@ -48,11 +50,18 @@ impl Output {
         self.allocated
     }
 
+    /// Later bytes are no part of the same [`Output::next`] as those that are here.
+    pub(crate) const fn part(&mut self) {
+        self.parted = self.len > 0;
+    }
+
     /// Appends a copy.
     pub(crate) fn copy(&mut self, data: &[u8]) {
         self.len += data.len();
         match self.chunks.back_mut() {
-            Some(Chunk { data: Data::Own(last), allocated }) if last.len() + data.len() <= LARGE_BYTES => {
+            Some(Chunk { data: Data::Own(last), allocated })
+                if !self.parted && last.len() + data.len() <= LARGE_BYTES =>
+            {
                 last.extend_from_slice(data);
                 self.allocated -= *allocated;
                 *allocated = last.capacity().max(*allocated);
@@ -92,6 +101,7 @@ impl Output {
         {
             self.allocated -= kept.allocated;
         }
+        self.parted = false;
         self.allocated += allocated;
         self.chunks.push_back(Chunk { data, allocated });
     }
@@ -204,6 +214,23 @@ mod tests {
         };
         assert_eq!(first_chunk(LARGE_BYTES - 10, 10), LARGE_BYTES);
         assert_eq!(first_chunk(LARGE_BYTES - 10, 11), LARGE_BYTES - 10);
+    }
+
+    #[test]
+    fn what_follows_a_part_is_a_piece_of_its_own() {
+        let mut output = Output::default();
+        output.part();
+        for data in ["a", "b"] {
+            output.copy(data.as_bytes());
+        }
+        output.part();
+        for data in ["c", "d"] {
+            output.copy(data.as_bytes());
+        }
+        for piece in ["ab", "cd", ""] {
+            assert_eq!(output.next(), piece.as_bytes());
+            output.advance(piece.len());
+        }
     }
 
     #[test]

@@ -24,7 +24,6 @@ pub const BOUNDS: Bounds = Bounds {
     unacknowledged_max: 9,
     idle_max: None,
     patience: Patience { timeout_ms: 0, bytes_per_s: 0 },
-    hold_max: Duration::from_millis(2),
 };
 
 /// The shared state of connections on this hub.

@@ -116,8 +116,6 @@ pub struct Outbox {
     items: VecDeque<Item>,
     /// Bytes for the peer that are not an item yet; they become one item when something else follows.
     bytes: BytesMut,
-    /// This many of them are in no hurry.
-    deferred: usize,
     hang_up: Option<Reason>,
     stop: Option<Stop>,
     /// The wall clock minus the time that sessions receive.
@@ -264,19 +262,6 @@ impl Outbox {
     /// The buffer for bytes to the peer. Bytes written after [`Outbox::hang_up`] are not sent.
     pub const fn bytes(&mut self) -> &mut BytesMut {
         &mut self.bytes
-    }
-
-    /// Puts bytes for the peer, in [`Session::on_event`], that may leave a moment later than they could, together with
-    /// what follows: the peer waits for that.
-    pub fn put_deferred(&mut self, put: impl FnOnce(&mut BytesMut)) {
-        let before = self.bytes.len();
-        put(&mut self.bytes);
-        self.deferred += self.bytes.len().saturating_sub(before);
-    }
-
-    /// How many of the bytes put out since the last call are in no hurry.
-    pub const fn take_deferred(&mut self) -> usize {
-        std::mem::replace(&mut self.deferred, 0)
     }
 
     /// Appends bytes for the peer without a copy: for large bodies.

@@ -91,11 +91,6 @@ impl<Q: Question> Talk<'_, Q> {
         self.out.bytes()
     }
 
-    /// See [`Outbox::put_deferred`].
-    pub fn put_deferred(&mut self, put: impl FnOnce(&mut BytesMut)) {
-        self.out.put_deferred(put);
-    }
-
     /// Sends bytes to the peer behind those of [`Talk::bytes`], without a copy: for bodies of at least [`LARGE_BYTES`].
     /// Not for a protocol with a transport, which frames its bytes.
     pub fn share(&mut self, bytes: Bytes) {

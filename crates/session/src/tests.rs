@@ -70,16 +70,6 @@ fn bytes_are_taken_alone() {
 }
 
 #[test]
-fn bytes_in_no_hurry_are_counted_once() {
-    let mut out = Outbox::default();
-    out.bytes().extend_from_slice(b"now");
-    out.put_deferred(|bytes| bytes.extend_from_slice(b"later"));
-    out.put_deferred(|bytes| bytes.extend_from_slice(b"or soon"));
-    assert_eq!((out.take_deferred(), out.take_deferred()), (12, 0));
-    assert_eq!(out.take_bytes().unwrap(), &b"nowlateror soon"[..]);
-}
-
-#[test]
 fn buffers_are_kept_up_to_their_limits() {
     for (capacity, kept) in [(Outbox::KEPT_BYTES_MAX, true), (Outbox::KEPT_BYTES_MAX + 1, false)] {
         let mut out = Outbox { bytes: BytesMut::with_capacity(capacity), ..Outbox::default() };

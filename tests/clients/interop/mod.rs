@@ -12,6 +12,9 @@ mod peers;
 mod scenes;
 mod stage;
 
+use std::path::Path;
+use std::process::Command;
+
 /// A test for every library and scene.
 macro_rules! interop {
     ($($library:ident, $stock:ident $(, and $more:ident)*;)*) => {
@@ -39,4 +42,14 @@ interop! {
 #[test]
 fn gearmanode_two_writes() {
     scenes::two_writes(&peers::GEARMANODE);
+}
+
+/// A handle never leaves together with the result of its job.
+#[test]
+fn aiogear_finds_the_result_of_every_job() {
+    let (stage, top) = (stage::Stage::new(), Path::new(env!("CARGO_MANIFEST_DIR")).join("../.."));
+    let mut program = Command::new(top.join("target/clients/python/bin/python"));
+    program.arg(top.join("tests/clients/interop/aiogear_peer.py"));
+    program.args([stage.address().ip().to_string(), stage.address().port().to_string()]);
+    assert_eq!(crate::programs::printed(&mut program, b""), "20 of 20\n");
 }

@@ -48,7 +48,6 @@ const BOUNDS: Bounds = Bounds {
     unacknowledged_max: 1_000,
     idle_max: None,
     patience: Patience { timeout_ms: 0, bytes_per_s: 0 },
-    hold_max: Duration::ZERO,
 };
 
 /// A daemon, and the probe's connection to it.

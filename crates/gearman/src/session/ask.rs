@@ -22,10 +22,7 @@ pub(super) const EXCEPTION: u64 = 4;
 #[derive(Debug)]
 pub enum Ask {
     /// SUBMIT_JOB and its variants.
-    Submit {
-        /// The client waits for the result.
-        foreground: bool,
-    },
+    Submit,
     /// GRAB_JOB and its variants.
     Grab(AssignForm),
     /// A step of a text command. The session's state contains which one.
@@ -43,7 +40,7 @@ impl Question for Ask {
 
     fn weight(&self) -> usize {
         match self {
-            Self::Submit { .. } | Self::Status(_) => 0,
+            Self::Submit | Self::Status(_) => 0,
             // Replies carry workloads, so a few bytes of requests must not release all of them at once. Ids are kept
             // meanwhile.
             Self::Grab(_) | Self::StatusUnique(_) => 1,

@@ -165,8 +165,8 @@ impl Speaker for GearmanSpeaker {
 
     fn reply(&mut self, ask: Ask, reply: Reply, talk: &mut Talk<'_>) {
         match (ask, reply) {
-            (Ask::Submit { foreground }, Reply::Pushed { job, .. } | Reply::ScheduleSet { schedule: job, .. }) => {
-                self.pushed(job, foreground, talk)
+            (Ask::Submit, Reply::Pushed { job, .. } | Reply::ScheduleSet { schedule: job, .. }) => {
+                self.pushed(job, talk);
             }
             (Ask::Grab(form), Reply::Taken(job)) => self.taken(form, &job, talk),
             (Ask::Grab(_), Reply::Empty) => Response::NoJob.encode(talk.bytes()),

@@ -24,7 +24,7 @@ impl GearmanSpeaker {
                 let job = new_job(&self.settings, job, Manner::new(Priority::Normal, true));
                 let recurrence = Recurrence::Cron(cron);
                 let new = NewSchedule { key, job, recurrence, at_once: false, keep_grid: true, runs: None };
-                talk.ask(Ask::Submit { foreground: false }, ScheduleCommand::Set(Box::new(new)));
+                talk.ask(Ask::Submit, ScheduleCommand::Set(Box::new(new)));
             }
             Err(error) => refuse(&error, talk),
         }

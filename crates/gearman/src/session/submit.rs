@@ -42,20 +42,12 @@ impl GearmanSpeaker {
         // The engine copies a small workload itself.
         let large = job.workload.len() > Payload::COPY_MAX;
         let workload = if large { talk.keep(&job.workload) } else { job.workload };
-        let foreground = !manner.background;
         let new = new_job(&self.settings, Submission { workload, ..job }, manner);
-        talk.ask(Ask::Submit { foreground }, JobCommand::Push(Box::new(new)));
+        talk.ask(Ask::Submit, JobCommand::Push(Box::new(new)));
     }
 
-    /// A client that waits for the result is in no hurry to get the handle.
-    pub(super) fn pushed(&self, job: JobId, foreground: bool, talk: &mut Talk<'_>) {
-        let handle = self.handle(job);
-        let created = Response::JobCreated { handle: &handle };
-        if foreground {
-            talk.put_deferred(|bytes| created.encode(bytes));
-        } else {
-            created.encode(talk.bytes());
-        }
+    pub(super) fn pushed(&self, job: JobId, talk: &mut Talk<'_>) {
+        Response::JobCreated { handle: &self.handle(job) }.encode(talk.bytes());
     }
 }
 

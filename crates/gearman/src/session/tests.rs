@@ -424,22 +424,6 @@ fn a_large_result_is_sent_without_a_copy() {
 }
 
 #[test]
-fn only_the_handle_of_a_foreground_job_is_in_no_hurry() {
-    for background in [true, false] {
-        let mut bench = Bench::new();
-        let job = Submission { function: Bytes::from_static(b"f"), unique: Bytes::new(), workload: Bytes::new() };
-        bench.request(&Request::Submit { job, priority: Urgency::Normal, background });
-        let (tag, _) = bench.command();
-        let how = windlass_engine::Pushed::New;
-        bench.event(Event::Reply(tag, Reply::Pushed { job: JobId(3), how, durable: background }));
-        let deferred = bench.out.take_deferred();
-        let said = bench.out.take_bytes().unwrap();
-        assert_eq!(deferred, if background { 0 } else { said.len() }, "background {background}");
-        assert_eq!(said.escape_ascii().to_string(), response(&Response::JobCreated { handle: b"H:here:3" }));
-    }
-}
-
-#[test]
 fn a_job_has_no_time_limit_if_its_worker_sleeps_before_it_gets_it() {
     let mut settings = Settings::new(HandlePrefix::new(b"H:here").unwrap());
     settings.section.on_timeout = OnTimeout::Requeue;

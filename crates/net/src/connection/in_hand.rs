@@ -109,8 +109,6 @@ pub(super) struct Script {
     pub(super) keeps: bool,
     /// It consumes one byte at a time, and answers nothing.
     pub(super) sips: bool,
-    /// Its answer to this many events is in no hurry.
-    pub(super) deferred: usize,
     /// Its answer to this many events is a command.
     pub(super) asks: usize,
     pub(super) needs_bytes: usize,
@@ -152,10 +150,6 @@ impl Session for Scripted {
         if script.asks > 0 {
             script.asks -= 1;
             return out.command(Tag(1), ClientCommand::Open(ClientInfo::default()));
-        }
-        if script.deferred > 0 {
-            script.deferred -= 1;
-            return out.put_deferred(|bytes| bytes.extend_from_slice(b"?"));
         }
         out.bytes().extend_from_slice(b"!");
     }
@@ -356,7 +350,12 @@ impl InHand {
 
     /// A reply of the engine is in the mailbox.
     pub(super) fn has_a_reply(&self) {
-        self.desk.mailbox().push(0, Mail::Event(Event::Reply(Tag(1), Reply::Done)), None);
+        self.has(Event::Reply(Tag(1), Reply::Done));
+    }
+
+    /// This event is in the mailbox.
+    pub(super) fn has(&self, event: Event) {
+        self.desk.mailbox().push(0, Mail::Event(event), None);
     }
 
     /// What the connection has counted.

@@ -23,8 +23,6 @@ pub struct Bounds {
     pub idle_max: Option<Duration>,
     /// How long a whole message may take to arrive.
     pub patience: Patience,
-    /// How long bytes in no hurry wait for others; 0 = not at all.
-    pub hold_max: Duration,
 }
 
 /// State that all connections share.

@@ -126,12 +126,10 @@ impl Connection {
                     if let Event::Reply(_, Reply::Refused(why)) = &event {
                         self.counts.refused(why.code());
                     }
+                    self.part_from_handle(&event);
                     self.begin_hand_out(&event);
                     self.session.on_event(self.now, event, &mut self.outbox);
-                    let deferred = self.outbox.take_deferred();
-                    if self.outbox.is_empty_but_bytes() {
-                        self.outgoing.deferred.add(deferred);
-                    } else {
+                    if !self.outbox.is_empty_but_bytes() {
                         self.send_leading();
                         self.send_outbox();
                     }
@@ -149,6 +147,19 @@ impl Connection {
     /// Where the output ends, in bytes since the connection opened.
     fn position(&self) -> u64 {
         self.outgoing.written + self.outgoing.output.len() as u64
+    }
+
+    /// The session is about to encode an event. News of a job does not leave in the same write as the job's handle: a
+    /// peer may handle all that it reads at once before it notes the handle.
+    fn part_from_handle(&mut self, event: &Event) {
+        let from = &mut self.outgoing.handles_from;
+        if let Some(job) = event.created() {
+            *from = Some(from.map_or(job, |from| from.min(job)));
+        } else if from.is_some_and(|from| event.news_of().is_some_and(|job| from <= job)) {
+            *from = None;
+            self.send_leading();
+            self.outgoing.output.part();
+        }
     }
 
     /// The session is about to encode an event, which may be a job for the peer.
@@ -221,5 +232,51 @@ impl Connection {
         let acknowledged =
             self.outgoing.left_behind.is_some() || self.mailbox.unanswered() < self.shared.bounds.unacknowledged_max;
         self.unread() < self.outgoing.ahead.bytes() && acknowledged
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use windlass_engine::{End, JobId, Notice, Pushed, Tag};
+
+    use super::super::in_hand::{InHand, Script};
+    use super::*;
+
+    fn handle(job: u64) -> Event {
+        Event::Reply(Tag(1), Reply::Pushed { job: JobId(job), how: Pushed::New, durable: false })
+    }
+
+    fn end(job: u64) -> Event {
+        Event::Notice(Notice::Ended { job: JobId(job), end: End::Cancelled })
+    }
+
+    /// Clients note the handle only when they have handled all that one read brought.
+    #[test]
+    fn news_of_a_job_leaves_in_a_later_write_than_its_handle() {
+        type Make = fn(u64) -> Event;
+        type Case = (&'static [(Make, u64)], &'static [usize]);
+        const NEW: Make = handle;
+        const OVER: Make = end;
+        const CASES: [Case; 6] = [
+            (&[(NEW, 1), (OVER, 1)], &[1, 1]),
+            (&[(NEW, 1), (NEW, 2), (OVER, 2), (OVER, 1)], &[2, 2]),
+            (&[(NEW, 3), (OVER, 1), (OVER, 2), (NEW, 4)], &[4]),
+            (&[(NEW, 3), (OVER, 2), (OVER, 3), (NEW, 4)], &[2, 2]),
+            (&[(NEW, 1), (OVER, 1), (NEW, 2), (OVER, 2)], &[1, 2, 1]),
+            (&[(NEW, 2), (NEW, 1), (OVER, 1)], &[2, 1]),
+        ];
+        for (mail, writes) in CASES {
+            let mut it = InHand::open(Script::default());
+            mail.iter().for_each(|(event, job)| it.has(event(*job)));
+            for (n, bytes) in writes.iter().enumerate() {
+                it.wire().written.clear();
+                assert_eq!(it.turn(2000), if n + 1 < writes.len() { "a turn" } else { "no time" }, "{writes:?}");
+                assert_eq!(it.wire().written.len(), *bytes, "{writes:?}");
+            }
+            // A handle that has left parts nothing.
+            [handle(8), end(1), end(2)].map(|event| it.has(event));
+            it.wire().written.clear();
+            assert_eq!((it.turn(2000), it.wire().written.len()), ("no time".to_owned(), 3), "{writes:?}");
+        }
     }
 }

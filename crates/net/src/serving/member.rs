@@ -1,7 +1,6 @@
 //! A connection on a serving thread, with what the thread keeps beside it.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::time::Instant;
 
 use tokio_util::task::task_tracker::TaskTrackerToken;
 use windlass_session::Reason;
@@ -20,8 +19,6 @@ pub(super) struct Member {
     pub(super) waits_to_write: bool,
     /// The last window of the thread's load in which it has sent commands.
     pub(super) worked_in: u64,
-    /// Until when it holds bytes back.
-    pub(super) held_until: Option<Instant>,
     /// It moves to another thread after its turn.
     pub(super) leaves: bool,
     pub(super) label: Label,

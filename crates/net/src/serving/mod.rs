@@ -7,7 +7,6 @@ mod alarm;
 mod arrival;
 #[cfg(test)]
 mod commits;
-mod held;
 mod load;
 mod member;
 #[cfg(test)]

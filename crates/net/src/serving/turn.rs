@@ -27,7 +27,6 @@ use windlass_session::Reason;
 
 use super::alarm::{ALARM, Alarm};
 use super::arrival::{Arrival, Place};
-use super::held::Held;
 use super::member::Member;
 use super::polling::{self, Idle};
 use super::sharing::{Partner, Sharing};
@@ -53,7 +52,6 @@ pub(super) struct Serving {
     idle: Idle,
     alarm: Alarm,
     timers: Timers,
-    held: Held,
     /// All connections; `None` while one is in `turn`.
     members: Slab<Option<Box<Member>>>,
     /// The places of connections in the next turn.
@@ -82,7 +80,6 @@ impl Serving {
             idle: Idle::new(polling),
             alarm,
             timers: Timers::default(),
-            held: Held::default(),
             members: Slab::new(),
             ready: Vec::new(),
             turn: Vec::new(),
@@ -123,7 +120,6 @@ impl Serving {
         }
         self.take_events();
         self.take_due();
-        self.take_held();
         self.turn(&clock::read());
     }
 
@@ -157,8 +153,7 @@ impl Serving {
             }
         }
         let timer = self.timers.next().map(clock::until);
-        let held = self.held.due_in(begun);
-        let timeout = [timer, held, self.commits.due_in()].into_iter().flatten().fold(most, Duration::min);
+        let timeout = [timer, self.commits.due_in()].into_iter().flatten().fold(most, Duration::min);
         let timeout = Some(timeout).filter(|timeout| *timeout < Duration::MAX);
         if let Some(time) = commits_in {
             alarm.set(time)?;
@@ -230,22 +225,6 @@ impl Serving {
         self.due = due;
     }
 
-    /// Connections that have held bytes back for long enough have a turn.
-    fn take_held(&mut self) {
-        if self.held.is_empty() {
-            return;
-        }
-        let now = Instant::now();
-        while let Some((until, id)) = self.held.take_due(now) {
-            if let Some(Some(member)) = self.members.get_mut(id.index)
-                && member.held_until == Some(until)
-            {
-                member.connection.hold_no_longer();
-                member.make_ready(&mut self.ready);
-            }
-        }
-    }
-
     /// A new connection: its first turn is the next one.
     fn enter(&mut self, arrival: Arrival, place: Place) {
         let Arrival { stream, handshake_max, greet, client, admission, rights, label, token } = arrival;
@@ -271,7 +250,6 @@ impl Serving {
             is_ready: true,
             waits_to_write: false,
             worked_in: 0,
-            held_until: None,
             leaves: false,
             label,
             place,
@@ -330,7 +308,6 @@ impl Serving {
             Next::Turn => member.make_ready(&mut self.ready),
             Next::Wait(deadline) => self.timers.set(id, &mut member.timer, deadline),
         }
-        self.note_held(&mut member);
         let waits_to_write = member.connection.waits_to_write();
         if member.waits_to_write != waits_to_write {
             member.waits_to_write = waits_to_write;
@@ -346,16 +323,6 @@ impl Serving {
         }
         if let Some(place) = self.members.get_mut(id.index) {
             *place = Some(member);
-        }
-    }
-
-    /// Notes until when the connection holds bytes back.
-    fn note_held(&mut self, member: &mut Member) {
-        let Some(time) = member.connection.holds_back() else { return member.held_until = None };
-        if member.held_until.is_none() {
-            let until = Instant::now() + time;
-            member.held_until = Some(until);
-            self.held.add(until, member.connection.id());
         }
     }
 
@@ -414,7 +381,6 @@ impl Serving {
         let counts = self.traffic.of(member.label.protocol);
         member.connection.move_to(Arc::clone(&self.waker) as Arc<dyn Waker>, id, counts);
         (member.leaves, member.worked_in, member.waits_to_write, member.is_ready) = (false, 0, false, true);
-        member.held_until = None;
         let (registry, token) = (self.poll.registry(), Token(id.index));
         if let Err(error) = registry.register(member.connection.source(), token, Interest::READABLE) {
             tracing::error!(%error, "cannot wait for a socket");
