@@ -67,6 +67,14 @@ pub struct Snapshot {
     pub certificates_end_at: BTreeMap<&'static str, u64>,
 }
 
+impl Snapshot {
+    /// Connections of the queue's clients that are open now: without those of HTTP.
+    pub fn connections(&self) -> u64 {
+        let open = |it: &ProtocolTraffic| it.opened.saturating_sub(it.closed.values().sum());
+        self.traffic.iter().filter(|(port, _)| **port != "http").map(|(_, it)| open(it)).sum()
+    }
+}
+
 /// The part of the jobs that is in memory, and the bodies that are not.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct JobMemory {
@@ -168,6 +176,17 @@ mod tests {
 
     use super::*;
     use windlass_hub::Durability;
+
+    #[test]
+    fn a_daemon_counts_its_own_connections() {
+        let of = |opened, closed| ProtocolTraffic {
+            opened,
+            closed: [("idle", closed)].into(),
+            ..ProtocolTraffic::default()
+        };
+        let traffic = [("gearman", of(5, 2)), ("faktory", of(1, 0)), ("http", of(9, 0))].into();
+        assert_eq!(Snapshot { traffic, ..Snapshot::default() }.connections(), 4);
+    }
 
     #[test]
     fn figures_of_the_engine_room() {

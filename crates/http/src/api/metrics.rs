@@ -4,11 +4,12 @@ use std::sync::PoisonError;
 
 use axum::http::{HeaderMap, header};
 use axum::response::{IntoResponse, Response};
+use windlass_daemon::Role;
 use windlass_daemon::client::Readiness;
 use windlass_engine::Protocol;
 
 use crate::app::Shared;
-use crate::metrics::{OPEN_METRICS, PLAIN, Scraped, text};
+use crate::metrics::{OPEN_METRICS, OfEngine, PLAIN, Scraped, text};
 use crate::problem::Outcome;
 
 /// Figures for Prometheus
@@ -16,24 +17,32 @@ use crate::problem::Outcome;
     (status = 200, description = "Prometheus' text, or OpenMetrics if `Accept` names it", body = String, content_type = "text/plain")
 ))]
 pub(super) async fn metrics(app: Shared, headers: HeaderMap) -> Outcome<Response> {
-    let (stats, rows, figures) = (app.stats().await?, app.queues().await?, app.figures().await?);
-    let now = app.now();
-    let protocols = stats.protocols.iter().map(|it| it.protocol).chain([Protocol::HTTP]);
-    let series = app.series.lock().unwrap_or_else(PoisonError::into_inner).of(&rows, figures);
+    let (now, daemon, role) = (app.now(), app.daemon_figures.read(), app.control.role());
+    let mut protocols = vec![Protocol::HTTP];
+    let (engine, connections) = match &role {
+        // The engine's figures are on the page of the daemon that has it.
+        Role::Following { .. } | Role::Seeking { .. } => (None, daemon.connections()),
+        Role::Alone | Role::Leading { .. } => {
+            let (stats, rows, figures) = (app.stats().await?, app.queues().await?, app.figures().await?);
+            protocols.extend(stats.protocols.iter().map(|it| it.protocol));
+            let series = app.series.lock().unwrap_or_else(PoisonError::into_inner).of(&rows, figures);
+            let (workers, queues) = (stats.workers.into(), stats.queues.into());
+            // One is this request's own. At a leader the engine has the clients of other daemons, too.
+            let own =
+                if role == Role::Alone { u64::from(stats.clients).saturating_sub(1) } else { daemon.connections() };
+            (Some(OfEngine { series, workers, queues, bytes: stats.bytes }), own)
+        }
+    };
     let scraped = Scraped {
-        series,
+        engine,
         wall: now.wall,
-        protocol_name: protocols.map(|protocol| (protocol, app.protocol_name(protocol))).collect(),
-        // One is this request's own.
-        connections: u64::from(stats.clients).saturating_sub(1),
-        workers: stats.workers.into(),
-        queues: stats.queues.into(),
-        bytes: stats.bytes,
-        role: app.control.role(),
+        protocol_name: protocols.into_iter().map(|protocol| (protocol, app.protocol_name(protocol))).collect(),
+        connections,
+        role,
         store_failed: app.clients.readiness() == Readiness::StoreFailed,
         resident_bytes: (app.daemon.memory_mb)() << 20,
         started_at: now.to_wall(app.started_at),
-        daemon: app.daemon_figures.read(),
+        daemon,
     };
     let accepts = headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or_default();
     let open_metrics = accepts.contains("application/openmetrics-text");

@@ -22,6 +22,23 @@ const COUNTERS: [(&str, &str, Count); 6] = [
 
 pub(super) fn encode(figures: &Snapshot, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
     encode_traffic(figures, encoder)?;
+    let (held, most) = figures.buffers_bytes;
+    let gauges = [
+        ("buffers_bytes", "Bytes of the buffers of all connections", count(held as u64)),
+        ("buffers_limit_bytes", "The most that windlass_buffers_bytes may be", count(most as u64)),
+    ];
+    put_gauges(encoder, gauges)?;
+    let help = "When the first certificate of the protocol's chain ends, since 1970";
+    let mut family =
+        encoder.encode_descriptor("certificate_expiry_timestamp_seconds", help, None, MetricType::Gauge)?;
+    for (protocol, ends_at) in &figures.certificates_end_at {
+        family.encode_family(&[("protocol", *protocol)])?.encode_gauge(&count(*ends_at))?;
+    }
+    Ok(())
+}
+
+/// The figures of the engine room.
+pub(super) fn encode_room(figures: &Snapshot, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
     let help = "From the cut of a commit until it is on the disk";
     encode_commits(figures, encoder.encode_descriptor("commit_seconds", help, None, MetricType::Histogram)?)?;
     let JobMemory { bytes: (in_memory, memory_max), stored: (stored, stored_bytes), disk_bytes, .. } = figures.memory;
@@ -40,7 +57,6 @@ pub(super) fn encode(figures: &Snapshot, encoder: &mut DescriptorEncoder<'_>) ->
     let seconds = Duration::from_micros(figures.memory.load_us).as_secs_f64();
     let mut time = encoder.encode_descriptor("body_load_seconds", help, None, MetricType::Counter)?;
     time.encode_counter::<NoLabelSet, f64, u64>(&seconds, None)?;
-    let (held, most) = figures.buffers_bytes;
     let gauges = [
         ("journal_live_bytes", "Bytes of living records, as of the last checkpoint", Some(figures.live_bytes)),
         ("journal_bytes", "Bytes of the log and the table on the disk", Some(figures.store_bytes)),
@@ -53,17 +69,8 @@ pub(super) fn encode(figures: &Snapshot, encoder: &mut DescriptorEncoder<'_>) ->
         ("jobs_stored", "Jobs whose bodies are on the disk only", Some(stored)),
         ("jobs_stored_bytes", "Bytes of the bodies that are on the disk only", Some(stored_bytes)),
         ("bodies_bytes", "Bytes of the file of bodies that are not in memory", Some(disk_bytes)),
-        ("buffers_bytes", "Bytes of the buffers of all connections", Some(held as u64)),
-        ("buffers_limit_bytes", "The most that windlass_buffers_bytes may be", Some(most as u64)),
     ];
-    put_gauges(encoder, gauges.into_iter().filter_map(|(name, help, value)| Some((name, help, count(value?)))))?;
-    let help = "When the first certificate of the protocol's chain ends, since 1970";
-    let mut family =
-        encoder.encode_descriptor("certificate_expiry_timestamp_seconds", help, None, MetricType::Gauge)?;
-    for (protocol, ends_at) in &figures.certificates_end_at {
-        family.encode_family(&[("protocol", *protocol)])?.encode_gauge(&count(*ends_at))?;
-    }
-    Ok(())
+    put_gauges(encoder, gauges.into_iter().filter_map(|(name, help, value)| Some((name, help, count(value?)))))
 }
 
 /// Gauges without labels: name, help, and value.

@@ -9,4 +9,4 @@ mod figures;
 mod page;
 
 pub(crate) use figures::{Series, merged_histogram};
-pub(crate) use page::{OPEN_METRICS, PLAIN, Scraped, text};
+pub(crate) use page::{OPEN_METRICS, OfEngine, PLAIN, Scraped, text};

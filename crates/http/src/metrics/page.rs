@@ -28,21 +28,29 @@ pub(crate) const PLAIN: &str = "text/plain; version=0.0.4; charset=utf-8";
 /// All that a page shows.
 #[derive(Debug)]
 pub(crate) struct Scraped {
-    pub(crate) series: BTreeMap<Bytes, QueueSeries>,
+    /// `None`: the engine is in another daemon, whose page has its figures.
+    pub(crate) engine: Option<OfEngine>,
     /// The wall clock.
     pub(crate) wall: Timestamp,
     pub(crate) protocol_name: BTreeMap<Protocol, &'static str>,
+    /// Of this daemon.
     pub(crate) connections: u64,
-    pub(crate) workers: u64,
-    pub(crate) queues: u64,
-    /// Bytes that jobs, schedules and batches count as.
-    pub(crate) bytes: u64,
     pub(crate) store_failed: bool,
     /// What the daemon is among others.
     pub(crate) role: Role,
     pub(crate) resident_bytes: u64,
     pub(crate) started_at: Timestamp,
     pub(crate) daemon: Snapshot,
+}
+
+/// The figures of the engine. They count the jobs and the workers of all daemons of a cluster.
+#[derive(Debug)]
+pub(crate) struct OfEngine {
+    pub(crate) series: BTreeMap<Bytes, QueueSeries>,
+    pub(crate) workers: u64,
+    pub(crate) queues: u64,
+    /// Bytes that jobs, schedules and batches count as.
+    pub(crate) bytes: u64,
 }
 
 /// The text in one of the two formats.
@@ -133,17 +141,28 @@ const HISTOGRAMS: [(&str, &str, Durations); 2] = [
 
 impl Collector for Scraped {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        self.encode_jobs(&mut encoder)?;
+        if let Some(engine) = &self.engine {
+            self.encode_engine(engine, &mut encoder)?;
+            daemon::encode_room(&self.daemon, &mut encoder)?;
+        }
+        self.encode_daemon(&mut encoder)?;
+        daemon::encode(&self.daemon, &mut encoder)
+    }
+}
+
+impl Scraped {
+    fn encode_engine(&self, engine: &OfEngine, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        engine.encode_jobs(encoder)?;
         for (name, help, value) in GAUGES {
             let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
-            for (queue, it) in &self.series {
+            for (queue, it) in &engine.series {
                 family.encode_family(&labels(queue))?.encode_gauge(&value(it, self.wall))?;
             }
         }
         for (name, help, is_counter, value) in POLICIES {
             let kind = if is_counter { MetricType::Counter } else { MetricType::Gauge };
             let mut family = encoder.encode_descriptor(name, help, None, kind)?;
-            for (queue, it) in &self.series {
+            for (queue, it) in &engine.series {
                 let Some(value) = it.policy.as_deref().and_then(value) else { continue };
                 let (labels, none) = (labels(queue), None);
                 let mut series = family.encode_family(&labels)?;
@@ -154,33 +173,30 @@ impl Collector for Scraped {
             }
         }
         for (name, help, value) in COUNTERS {
-            self.encode_counter(encoder.encode_descriptor(name, help, None, MetricType::Counter)?, value)?;
+            let family = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
+            self.encode_counter(&engine.series, family, value)?;
         }
         for (name, help, of) in HISTOGRAMS {
             let mut family = encoder.encode_descriptor(name, help, None, MetricType::Histogram)?;
-            for (queue, it) in &self.series {
+            for (queue, it) in &engine.series {
                 encode_histogram(of(it), family.encode_family(&labels(queue))?)?;
             }
         }
-        self.encode_daemon(&mut encoder)?;
-        daemon::encode(&self.daemon, &mut encoder)
-    }
-}
-
-impl Scraped {
-    fn encode_jobs(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
-        let mut family = encoder.encode_descriptor("jobs", "Jobs by queue and state", None, MetricType::Gauge)?;
-        for (queue, it) in &self.series {
-            for (state, jobs) in STATES.into_iter().zip(it.states) {
-                let labels = [("queue", Name(queue.clone()).to_string()), ("state", state.to_owned())];
-                family.encode_family(&labels)?.encode_gauge(&count(jobs))?;
-            }
-        }
-        Ok(())
+        let gauges = [
+            ("workers", "Workers known by name", count(engine.workers)),
+            ("queues", "Known queues", count(engine.queues)),
+            ("jobs_bytes", "Bytes that jobs, schedules and batches count as, on the disk too", count(engine.bytes)),
+        ];
+        daemon::put_gauges(encoder, gauges)
     }
 
-    fn encode_counter(&self, mut family: MetricEncoder<'_>, value: Count) -> fmt::Result {
-        for (queue, it) in &self.series {
+    fn encode_counter(
+        &self,
+        series: &BTreeMap<Bytes, QueueSeries>,
+        mut family: MetricEncoder<'_>,
+        value: Count,
+    ) -> fmt::Result {
+        for (queue, it) in series {
             for (protocol, totals) in &it.figures.totals {
                 let protocol = self.protocol_name.get(protocol).copied().unwrap_or("unknown");
                 let labels = [("queue", Name(queue.clone()).to_string()), ("protocol", protocol.to_owned())];
@@ -195,9 +211,6 @@ impl Scraped {
         let started_at = Duration::from_millis(self.started_at.0).as_secs_f64();
         let gauges = [
             ("connections", "Open connections", count(self.connections)),
-            ("workers", "Workers known by name", count(self.workers)),
-            ("queues", "Known queues", count(self.queues)),
-            ("jobs_bytes", "Bytes that jobs, schedules and batches count as, on the disk too", count(self.bytes)),
             ("resident_memory_bytes", "Resident memory of the process, in whole MiB", count(self.resident_bytes)),
             ("store_failed", "Whether the store does not respond", count(self.store_failed.into())),
             ("start_time_seconds", "When the daemon started, since 1970", started_at),
@@ -226,6 +239,19 @@ impl Scraped {
     }
 }
 
+impl OfEngine {
+    fn encode_jobs(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let mut family = encoder.encode_descriptor("jobs", "Jobs by queue and state", None, MetricType::Gauge)?;
+        for (queue, it) in &self.series {
+            for (state, jobs) in STATES.into_iter().zip(it.states) {
+                let labels = [("queue", Name(queue.clone()).to_string()), ("state", state.to_owned())];
+                family.encode_family(&labels)?.encode_gauge(&count(jobs))?;
+            }
+        }
+        Ok(())
+    }
+}
+
 fn labels(queue: &Bytes) -> [(&'static str, String); 1] {
     [("queue", Name(queue.clone()).to_string())]
 }
@@ -235,4 +261,45 @@ fn encode_histogram(histogram: &Histogram, mut encoder: MetricEncoder<'_>) -> fm
     let buckets: Vec<(f64, u64)> = bounds.chain([f64::INFINITY]).zip(histogram.counts).collect();
     let sum = Duration::from_millis(histogram.sum_ms).as_secs_f64();
     encoder.encode_histogram::<NoLabelSet>(sum, histogram.count(), &buckets, None)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn page(engine: Option<OfEngine>, role: Role) -> String {
+        let scraped = Scraped {
+            engine,
+            wall: Timestamp(0),
+            protocol_name: BTreeMap::new(),
+            connections: 3,
+            role,
+            store_failed: false,
+            resident_bytes: 0,
+            started_at: Timestamp(0),
+            daemon: Snapshot::default(),
+        };
+        text(scraped, false)
+    }
+
+    /// Sums over all daemons count each job once.
+    #[test]
+    fn only_the_daemon_with_the_engine_exports_its_figures() {
+        let engine = || {
+            let series = [(Bytes::from_static(b"q"), QueueSeries::default())].into();
+            Some(OfEngine { series, workers: 1, queues: 1, bytes: 9 })
+        };
+        let seeking = Role::Seeking { since: Timestamp(0) };
+        let (leader, edge) = (page(engine(), Role::Alone), page(None, seeking));
+        let of_engine = ["jobs", "jobs_bytes", "workers", "queues", "jobs_limit", "journal_bytes", "checkpoints_total"];
+        let of_each = ["connections", "store_failed", "buffers_bytes", "build_info", "resident_memory_bytes"];
+        let has = |page: &str, name: &str| page.contains(&format!("# TYPE windlass_{name} "));
+        for name in of_engine {
+            assert!(has(&leader, name) && !has(&edge, name), "{name}: {edge}");
+        }
+        for name in of_each {
+            assert!(has(&leader, name) && has(&edge, name), "{name}: {edge}");
+        }
+        assert!(edge.contains("windlass_connections 3.0"), "{edge}");
+    }
 }
