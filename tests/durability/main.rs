@@ -14,3 +14,4 @@ mod large_backlog;
 mod policies;
 mod returns;
 mod slow_disk;
+mod tools;

@@ -29,6 +29,9 @@ use windlass_hub::clock;
 #[cfg(test)]
 mod tests;
 
+/// Bytes of jobs in memory while a store is read that no daemon uses: as many as a daemon with 256 MiB has.
+const TOOL_BYTES: u64 = 32 << 20;
+
 /// At most this many unreadable places are listed.
 const NAMED_MAX: usize = 20;
 
@@ -40,6 +43,14 @@ fn store_config(config: &Config) -> StoreConfig {
     let overflow = Some(config.overflow());
     let checkpoints = StoreLimits { log_bytes, table_floor_bytes, keep_bytes, overflow, ..limits };
     StoreConfig { checkpoints, ..StoreConfig::new(&config.data_dir, tables(config)) }
+}
+
+/// The settings for work on a store that no daemon uses. Such work takes no more memory than the smallest daemon, whatever is
+/// in the store: bodies stay in files.
+fn at_rest(config: &Config) -> StoreConfig {
+    let mut store = store_config(config);
+    store.checkpoints.overflow.iter_mut().for_each(|overflow| overflow.memory = overflow.memory.min(TOOL_BYTES));
+    store
 }
 
 fn tables(config: &Config) -> SledTables {
@@ -85,13 +96,16 @@ pub(crate) fn make_directory(data_dir: &Path) -> Result<(), Failure> {
 }
 
 pub(crate) fn try_open(config: &Config) -> Result<Opened, OpenError> {
+    open_with(config, &store_config(config))
+}
+
+fn open_with(config: &Config, store: &StoreConfig) -> Result<Opened, OpenError> {
     let started = Instant::now();
-    let store = store_config(config);
     let opened = if let Some(remote) = &config.remote {
         remote.open(&store.checkpoints, config.engine_limits(), random_seed())?
     } else {
         let _progress = Progress::of(&config.data_dir);
-        windlass_store::open(&store, config.engine_limits(), random_seed())?
+        windlass_store::open(store, config.engine_limits(), random_seed())?
     };
     clock::start(&opened.recovered.engine.meta().clock);
     let (ms, report) = (started.elapsed().as_millis(), &opened.recovered.report);
@@ -117,12 +131,29 @@ pub fn open(config: &Config) -> Result<Opened, Failure> {
     if config.remote.is_some() {
         make_directory(&config.data_dir)?;
     }
+    patiently(config, || try_open(config))
+}
+
+/// Opens the store for work on it, and makes no directory for anything else.
+fn open_now(config: &Config) -> Result<Opened, Failure> {
+    patiently(config, || open_with(config, &at_rest(config)))
+}
+
+/// Opens the store to add jobs to it, for a short time.
+///
+/// # Errors
+///
+/// As [`open`].
+pub fn open_to_add(config: &Config) -> Result<Opened, Failure> {
+    if config.remote.is_some() {
+        make_directory(&config.data_dir)?;
+    }
     open_now(config)
 }
 
-/// Opens the store, and makes no directory for anything else.
-fn open_now(config: &Config) -> Result<Opened, Failure> {
-    patiently(config, || try_open(config))
+/// Bytes of jobs that may be in memory while jobs are added.
+pub fn bytes_to_add(config: &Config) -> u64 {
+    config.overflow().memory.min(TOOL_BYTES)
 }
 
 /// Holds the data directory to restore an export in it. `None` if it has a store, or had one, and for a database: there
@@ -135,7 +166,7 @@ pub fn restore(config: &Config) -> Result<Option<Restore>, Failure> {
     if config.remote.is_some() {
         return Ok(None);
     }
-    patiently(config, || Restore::begin(&store_config(config)))
+    patiently(config, || Restore::begin(&at_rest(config)))
 }
 
 /// While another process has the store, tries again for `server.in_use_timeout`.
@@ -167,7 +198,7 @@ pub(crate) fn cannot_open(config: &Config, error: &OpenError) -> Failure {
 /// The store does not exist, a daemon has it, or `out` cannot be written; [`Failure::Incomplete`] with the summary, if
 /// anything is missing.
 pub fn salvage(config: &Config, out: &mut dyn Write) -> Result<String, Failure> {
-    let found = read(config)?;
+    let mut found = read(config)?;
     let mut out = BufWriter::new(out);
     found
         .export(about(), &mut out)
@@ -182,10 +213,12 @@ pub(crate) fn read(config: &Config) -> Result<Salvage, Failure> {
     let Some(remote) = &config.remote else {
         is_there(&config.data_dir)?;
         let _progress = Progress::of(&config.data_dir);
-        let found = windlass_store::salvage(&store_config(config));
+        let found = windlass_store::salvage(&at_rest(config));
         return found.map_err(|error| Failure::data(&config.data_dir, error));
     };
-    remote.salvage().map_err(|error| Failure::data_at(remote.name(), error))
+    remote
+        .salvage(at_rest(config).checkpoints.overflow.as_ref())
+        .map_err(|error| Failure::data_at(remote.name(), error))
 }
 
 /// This daemon, now.
@@ -194,8 +227,7 @@ pub(crate) fn about() -> About<'static> {
 }
 
 fn in_words(found: &Salvage) -> String {
-    let (jobs, schedules, batches) =
-        (found.jobs.len() as u64, found.schedules.len() as u64, found.batches.len() as u64);
+    let (jobs, schedules, batches) = (found.job_count, found.schedules.len() as u64, found.batches.len() as u64);
     let things = counted_all([(jobs, "job"), (schedules, "schedule"), (batches, "batch")]);
     let (commits, expected) = (found.commits, found.commits + found.commits_missing);
     let named = found.unreadable.iter().take(NAMED_MAX).map(|what| format!("\nunreadable: {what}"));
@@ -213,11 +245,11 @@ fn in_words(found: &Salvage) -> String {
 /// [`Failure::Data`]: it would not, and why.
 pub fn verify(config: &Config) -> Result<String, Failure> {
     let verdict = match &config.remote {
-        Some(remote) => remote.verify(config.engine_limits()),
+        Some(remote) => remote.verify(at_rest(config).checkpoints.overflow.as_ref(), config.engine_limits()),
         None => {
             is_there(&config.data_dir)?;
             let _progress = Progress::of(&config.data_dir);
-            windlass_store::verify(&store_config(config), config.engine_limits())
+            windlass_store::verify(&at_rest(config), config.engine_limits())
         }
     };
     let report = verdict.map_err(|error| cannot_open(config, &error))?;
@@ -266,13 +298,16 @@ pub fn compact(config: &Config) -> Result<String, Failure> {
         Some(remote) => is_kept(&**remote)?,
     }
     let failed = |error: &dyn std::fmt::Display| Failure::data_at(place(config), error);
-    let mut opened = open_now(config)?;
-    let figures = opened.checkpointer.figures();
+    let Opened { mut log, mut checkpointer, recovered, guard } = open_now(config)?;
+    // The table is built from files alone.
+    drop(recovered);
+    let figures = checkpointer.figures();
     let bytes = || figures.table_bytes.load(std::sync::atomic::Ordering::Relaxed);
     let before = bytes();
-    opened.checkpointer.ask_for_rebuild();
-    opened.checkpointer.run(true).map_err(|error| failed(&error))?;
-    opened.log.close().map_err(|error| failed(&error))?;
+    checkpointer.ask_for_rebuild();
+    checkpointer.run(true).map_err(|error| failed(&error))?;
+    log.close().map_err(|error| failed(&error))?;
+    drop(guard);
     Ok(format!("the table takes up {} bytes; before: {before}", bytes()))
 }
 
@@ -288,10 +323,11 @@ pub fn move_store(from: &Config, to: &Config) -> Result<String, Failure> {
         Some(remote) => is_kept(&**remote)?,
     }
     let cannot_fill = |error: OpenError| Failure::data_at(place(to), error);
-    let Opened { mut log, recovered, guard, .. } = open_now(from)?;
+    let Opened { mut log, mut recovered, guard, .. } = open_now(from)?;
+    let contents = (&mut recovered.engine, recovered.bodies.as_ref());
     match &to.remote {
-        Some(remote) => remote.fill(&recovered.engine).map_err(cannot_fill)?,
-        None => windlass_store::fill(&store_config(to), &recovered.engine, random_seed()).map_err(cannot_fill)?,
+        Some(remote) => remote.fill(contents).map_err(cannot_fill)?,
+        None => windlass_store::fill(&at_rest(to), contents, random_seed()).map_err(cannot_fill)?,
     }
     let cannot_retire = |error: &dyn std::fmt::Display| {
         Failure::Runtime(format!(
@@ -327,7 +363,7 @@ pub fn accept_loss(config: &Config) -> Result<(), Failure> {
                     another schema with `windlass import jsonl`";
         return Err(Failure::data_at(remote.name(), what));
     }
-    let (store, limits) = (store_config(config), config.engine_limits());
+    let (store, limits) = (at_rest(config), config.engine_limits());
     let damage = match windlass_store::verify(&store, limits.clone()) {
         Err(OpenError::Damaged(damage)) if config.data_dir.is_dir() => damage,
         Ok(_) | Err(_) => return Ok(()),
@@ -371,7 +407,7 @@ pub fn look(config: &Config) -> Result<String, Failure> {
     if std::fs::read_dir(directory).map_or(true, |mut entries| entries.next().is_none()) {
         return Ok("new".to_owned());
     }
-    match windlass_store::queues(&store_config(config)) {
+    match windlass_store::queues(&at_rest(config)) {
         Ok(queues) => protocols::check_queues(&queues, config)?,
         Err(error @ OpenError::Damaged(_)) => return Err(Failure::store(directory, &error)),
         // A daemon may be about to start, or to end.

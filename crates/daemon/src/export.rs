@@ -12,7 +12,7 @@ use arc_swap::ArcSwapOption;
 use bytes::{Bytes, BytesMut};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use windlass_hub::Requests;
-use windlass_store::{Checkpointer, ExportError, Exported, Picture};
+use windlass_store::{Checkpointer, ExportError, Exported, Picture, Salvage};
 
 use crate::config::Config;
 use crate::data::{self, about};
@@ -154,15 +154,21 @@ impl Request {
 /// [`Failure::Data`]: there is no store, a daemon has it, or something in it is missing or damaged.
 /// [`Failure::Runtime`]: `out` cannot be written.
 pub fn export(config: &Config, out: &mut dyn Write) -> Result<(), Failure> {
-    let found = data::read(config)?;
+    let mut found = data::read(config)?;
+    is_whole(config, &found)?;
+    let exported = found.export(about(), out);
+    exported.map_err(|error| Failure::Runtime(format!("cannot write: {error}")))?;
+    is_whole(config, &found)
+}
+
+fn is_whole(config: &Config, found: &Salvage) -> Result<(), Failure> {
     if !found.is_whole() {
         let place = data::place(config);
         let why = found.unreadable.first().map_or("commits are missing", String::as_str);
         let advice = format!("`windlass salvage {place}` writes what can be read");
         return Err(Failure::data_at(place, format!("{why}; {advice}")));
     }
-    let exported = found.export(about(), out);
-    exported.map(drop).map_err(|error| Failure::Runtime(format!("cannot write: {error}")))
+    Ok(())
 }
 
 /// Passes lines on in chunks, which the reader takes at its own pace.

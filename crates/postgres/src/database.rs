@@ -4,10 +4,10 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Instant;
 
-use windlass_engine::{Engine, Limits};
+use windlass_engine::Limits;
 use windlass_store::{
-    Error, Found, Guard, Holder, Journal, Log as _, OpenError, Opened, Overflow, Remote, Report, Salvage, State,
-    StoreLimits, Table as _, Tenure, open_found, verify_parts,
+    BodyFile, Contents, Error, Found, Guard, Holder, Journal, Log as _, OpenError, Opened, Overflow, Remote, Report,
+    Salvage, State, StoreLimits, Table as _, Tenure, open_found, verify_parts,
 };
 
 use crate::address::{Address, AddressError, Target};
@@ -97,7 +97,7 @@ impl Remote for Database {
         Ok(Opened { log: Box::new(log), checkpointer, recovered, guard: Guard::new((), Some(tenure)) })
     }
 
-    fn fill(&self, engine: &Engine) -> Result<(), OpenError> {
+    fn fill(&self, (engine, bodies): Contents<'_>) -> Result<(), OpenError> {
         let Taken { target, link, lease, keeper, .. } = self.take(None)?;
         if schema::version(&link)?.is_some_and(|version| version != 0) {
             return Err(Error::NotEmpty { place: target.place }.into());
@@ -106,7 +106,7 @@ impl Remote for Database {
         schema::set_version(&link, &lease, schema::FILLING)?;
         let tail = Tail::open(&target, Some(&lease), &link, table_bytes(&StoreLimits::default()))?;
         let mut log = PostgresLog::new(&target, tail, (Arc::clone(&lease), keeper), Link::open(&target)?);
-        Journal::new().append_all(engine, |commit| log.append(commit))?;
+        Journal::new().store_all(engine, bodies.map(BodyFile::reader).as_ref(), &mut log)?;
         schema::set_version(&link, &lease, schema::VERSION)?;
         Ok(log.close()?)
     }
@@ -118,16 +118,16 @@ impl Remote for Database {
         Ok(())
     }
 
-    fn verify(&self, limits: Limits) -> Result<Report, OpenError> {
+    fn verify(&self, overflow: Option<&Overflow>, limits: Limits) -> Result<Report, OpenError> {
         let (target, link) = self.at_rest()?;
         let tail = Tail::open(&target, None, &link, u64::MAX)?;
-        let report = verify_parts(&*tail, &PostgresScan::new(&target), limits)?;
+        let report = verify_parts(&*tail, &PostgresScan::new(&target), overflow, limits)?;
         Ok(report)
     }
 
-    fn salvage(&self) -> Result<Salvage, Error> {
+    fn salvage(&self, overflow: Option<&Overflow>) -> Result<Salvage, Error> {
         let (target, link) = self.at_rest()?;
-        Salvage::of_parts(&PostgresScan::new(&target), |after, show| {
+        Salvage::of_parts(&PostgresScan::new(&target), overflow, |after, show| {
             read_rows(&link, after, i64::MAX.unsigned_abs(), &mut |_, _, seq, records| {
                 show(seq, records);
                 ControlFlow::Continue(())

@@ -162,7 +162,8 @@ impl BodyFile {
     pub(crate) fn refer(&mut self, path: &Path, at: u64, bytes: usize) -> Option<u64> {
         let mut files = self.reader.files();
         if files.last().is_some_and(|last| *last.path != *path || last.file.is_none()) {
-            let file = File::options().read(true).write(true).open(path).ok()?;
+            // Free extents are given back to the disk, where that may be written.
+            let file = File::options().read(true).write(true).open(path).or_else(|_| File::open(path)).ok()?;
             files.push(Kept { path: path.into(), file: Some(file.into()) });
             self.others.push(Default::default());
         }

@@ -13,6 +13,7 @@ use crate::body_file::{BodyFile, Overflow};
 const PAGES_OPEN: usize = 64;
 
 /// What keeps bodies out of memory, and packs jobs.
+#[derive(Debug)]
 pub(crate) struct Cold {
     overflow: Overflow,
     /// The file of the store that is read, if it stays as it is: bodies in it need not be copied.

@@ -17,6 +17,7 @@ use std::sync::Arc;
 
 use windlass_engine::{Engine, Limits};
 
+use crate::body_file::{BodyFile, Overflow};
 use crate::checkpoint::{Checkpointer, StoreLimits};
 use crate::damage::{Damage, OpenError};
 use crate::files::{Lock, at, exchange, make_folder, remove_folder, rename, sync_entry};
@@ -127,6 +128,9 @@ pub struct Holder {
     pub speaks: Option<u8>,
 }
 
+/// An engine, and what has the bodies of its jobs that are not in memory.
+pub type Contents<'a> = (&'a mut Engine, Option<&'a BodyFile>);
+
 /// A store that is not in a data directory.
 pub trait Remote: fmt::Debug + Send + Sync {
     /// Where it is, for messages: without secrets.
@@ -158,7 +162,7 @@ pub trait Remote: fmt::Debug + Send + Sync {
     /// # Errors
     ///
     /// If there is a store already, and if it cannot be reached. A store that is not complete is never opened.
-    fn fill(&self, engine: &Engine) -> Result<(), OpenError>;
+    fn fill(&self, contents: Contents<'_>) -> Result<(), OpenError>;
 
     /// Marks the contents as moved to another store, so that no process opens them again.
     ///
@@ -172,14 +176,14 @@ pub trait Remote: fmt::Debug + Send + Sync {
     /// # Errors
     ///
     /// The reason why the daemon would not start; and if a process holds the store.
-    fn verify(&self, limits: Limits) -> Result<Report, OpenError>;
+    fn verify(&self, overflow: Option<&Overflow>, limits: Limits) -> Result<Report, OpenError>;
 
     /// Reads as much as possible, and changes nothing.
     ///
     /// # Errors
     ///
     /// If a process holds the store, or there is none.
-    fn salvage(&self) -> Result<Salvage, Error>;
+    fn salvage(&self, overflow: Option<&Overflow>) -> Result<Salvage, Error>;
 }
 
 /// Opens the store in a directory, or creates one there. `seed` keys the engine's hash tables.
@@ -207,7 +211,7 @@ pub fn open(config: &StoreConfig, limits: Limits, seed: u64) -> Result<Opened, O
         tracing::warn!(%damage, "the log is damaged, but nothing is lost: the table holds the damaged commits");
     }
     let mut log = FileLog::resume(&store.join(LOG), scanned, config.segment_bytes)?;
-    let bodies = found.replay.cold.as_ref().and_then(|cold| cold.file.as_ref());
+    let bodies = found.replay.jobs.file();
     log.keep(|path, file| bodies.is_some_and(|bodies| bodies.shares(path, file)));
     if torn {
         let seq = last_seq + 1;
@@ -265,11 +269,11 @@ fn missing(place: impl Display) -> OpenError {
 /// Creates a store with the contents of an engine, and renames it to its final place. Calls `ready` before that.
 pub(crate) fn make_with(
     config: &StoreConfig,
-    engine: &Engine,
+    contents: Contents<'_>,
     seed: u64,
     ready: impl FnOnce() -> io::Result<()>,
 ) -> Result<(), OpenError> {
-    make_new(config, Some(engine), seed)?;
+    make_new(config, Some(contents), seed)?;
     ready().map_err(at("preparing", &config.path))?;
     put_in_place(config)
 }
@@ -281,7 +285,7 @@ fn put_in_place(config: &StoreConfig) -> Result<(), OpenError> {
 }
 
 /// Creates a store with the contents of an engine, and makes it durable.
-fn make_new(config: &StoreConfig, engine: Option<&Engine>, seed: u64) -> Result<(), OpenError> {
+fn make_new(config: &StoreConfig, contents: Option<Contents<'_>>, seed: u64) -> Result<(), OpenError> {
     let new = config.path.join(NEW_STORE);
     remove_folder(&new)?;
     let folder = new.join(LOG);
@@ -289,10 +293,10 @@ fn make_new(config: &StoreConfig, engine: Option<&Engine>, seed: u64) -> Result<
     let id = LogId(random(seed));
     FileLog::create(&folder, id, config.segment_bytes)?;
     config.tables.create(&new, POINT_KEY, &Point::start(id.0).encode())?;
-    if let Some(engine) = engine {
+    if let Some((engine, bodies)) = contents {
         let scanned = scan(&folder, 0, 0, &mut |_, _| Ok(()))?;
         let mut log = FileLog::resume(&folder, scanned, config.segment_bytes)?;
-        Journal::new().append_all(engine, |commit| log.append(commit))?;
+        Journal::new().store_all(engine, bodies.map(BodyFile::reader).as_ref(), &mut log)?;
         log.close()?;
     }
     sync_entry(&folder)?;
@@ -311,9 +315,9 @@ fn random(seed: u64) -> u64 {
 ///
 /// One of the two exists at all times. Otherwise a start in between would report that everything is missing, or begin
 /// empty.
-pub(crate) fn replace(config: &StoreConfig, engine: &Engine, seed: u64) -> Result<PathBuf, OpenError> {
+pub(crate) fn replace(config: &StoreConfig, contents: Contents<'_>, seed: u64) -> Result<PathBuf, OpenError> {
     let (new, store) = (config.path.join(NEW_STORE), config.path.join(STORE));
-    make_new(config, Some(engine), seed)?;
+    make_new(config, Some(contents), seed)?;
     let aside = free_name(config, &format!("{STORE}.damaged"));
     if !store.exists() {
         rename(&new, &store)?;
@@ -333,13 +337,13 @@ pub(crate) fn replace(config: &StoreConfig, engine: &Engine, seed: u64) -> Resul
 /// # Errors
 ///
 /// If there is a store already, if another process holds the directory, and if the file system fails.
-pub fn fill(config: &StoreConfig, engine: &Engine, seed: u64) -> Result<(), OpenError> {
+pub fn fill(config: &StoreConfig, contents: Contents<'_>, seed: u64) -> Result<(), OpenError> {
     let mut lock = Lock::take(&config.path)?;
     let store = config.path.join(STORE);
     if store.exists() {
         return Err(Error::NotEmpty { place: store.display().to_string() }.into());
     }
-    make_with(config, engine, seed, || Ok(()))?;
+    make_with(config, contents, seed, || Ok(()))?;
     Ok(lock.has_store()?)
 }
 

@@ -43,6 +43,8 @@ use windlass_engine::{
 };
 
 use self::line::Line;
+use crate::body_file::BodyFile;
+use crate::jobs::with_body;
 use crate::record::{MetaRecord, Record};
 use crate::salvage::Salvage;
 
@@ -84,12 +86,13 @@ pub(crate) struct Shown {
 }
 
 impl Salvage {
-    /// Writes everything as lines of JSON, an object each: `export` lists them.
+    /// Writes everything as lines of JSON, an object each: `export` lists them. A job whose body cannot be read has no
+    /// line, and is named in `unreadable`.
     ///
     /// # Errors
     ///
     /// An error of the writer.
-    pub fn export(&self, about: About<'_>, to: &mut dyn Write) -> io::Result<Exported> {
+    pub fn export(&mut self, about: About<'_>, to: &mut dyn Write) -> io::Result<Exported> {
         // Of two queues with the same name the younger counts: the other was deleted.
         let queues: BTreeMap<_, _> = self.queues.values().map(|image| (&image.name, image)).collect();
         let counts = [queues.len(), self.jobs.len(), self.schedules.len(), self.batches.len(), self.days.len()];
@@ -104,12 +107,19 @@ impl Salvage {
         let batches = self.batches.iter().map(|(id, batch)| (id, Thing::Batch(batch)));
         let others: BTreeMap<_, _> = schedules.chain(batches).collect();
         let mut others = others.into_iter().peekable();
-        for (id, job) in &self.jobs {
-            while let Some((_, other)) = others.next_if(|(other, _)| *other < id) {
+        let (bodies, unreadable) = (self.jobs.file().map(BodyFile::reader), &mut self.unreadable);
+        self.jobs.each(|job| {
+            while let Some((_, other)) = others.next_if(|(other, _)| **other < job.id) {
                 lines.put(other.record())?;
             }
-            lines.put(Record::Put(job.clone()))?;
-        }
+            match with_body(job, bodies.as_ref()) {
+                Ok(job) => lines.put(Record::Put(job)),
+                Err(why) => {
+                    unreadable.push(format!("the body of job {}: {why}", job.id.0));
+                    Ok(())
+                }
+            }
+        })?;
         others.try_for_each(|(_, other)| lines.put(other.record()))?;
         self.days.values().try_for_each(|begin| lines.put(Record::Day(*begin)))?;
         lines.end()

@@ -10,17 +10,20 @@
 //! commit is cut. One commit is in flight at a time, and is written again unchanged until it is on the disk.
 
 use std::collections::VecDeque;
+use std::io;
 
 use foldhash::fast::FixedState;
 use hashbrown::HashSet;
 use windlass_engine::{Batch, Change, Engine, Job, JobId, JobStateKind, Queue, QueueId, QueueImage, Schedule};
 
+use crate::body_file::BodyReader;
 use crate::commit::Commit;
 use crate::pending::{INLINE_BYTES_MAX, Pending};
 use crate::record::{
     MetaRecord, Tail, encode_batch, encode_batch_moved, encode_day, encode_meta, encode_moved, encode_next_run,
     encode_put, encode_queue, encode_queue_gone, encode_schedule,
 };
+use crate::store::{Error, Log};
 
 /// A commit of this size takes no more changes: the next one begins.
 const COMMIT_BYTES_MAX: u64 = 4 << 20;
@@ -111,23 +114,49 @@ impl Journal {
     }
 
     /// Appends the whole contents of an engine as new: for a store that starts with the contents of another. Passes
-    /// each complete commit to `write`.
+    /// each complete commit to `write`. Jobs that are packed are packed again when their page was appended.
     ///
     /// # Errors
     ///
     /// An error of `write`, at once.
-    pub fn append_all<E>(&mut self, engine: &Engine, mut write: impl FnMut(&Commit) -> Result<(), E>) -> Result<(), E> {
+    pub fn append_all<E>(
+        &mut self,
+        engine: &mut Engine,
+        mut write: impl FnMut(Commit) -> Result<(), E>,
+    ) -> Result<(), E> {
         self.pending.queues.extend(engine.queues().map(|queue| queue.image().id));
         engine.days().for_each(|begin| self.pending.append(|out| encode_day(begin, out)));
         engine.batches().for_each(|batch| self.put(batch));
         engine.schedules().for_each(|schedule| self.put(schedule));
-        for job in engine.jobs().filter(|job| job.durable) {
-            self.put_job(job);
-            if self.pending.bytes() > COMMIT_BYTES_MAX {
-                write(&self.close(engine))?;
+        for page in engine.job_pages() {
+            for job in engine.jobs_in(page).filter(|job| job.durable) {
+                self.put_job(job);
+                if self.pending.bytes() > COMMIT_BYTES_MAX {
+                    write(self.close(engine))?;
+                }
             }
+            engine.close_page(page);
         }
-        write(&self.close(engine))
+        write(self.close(engine))
+    }
+
+    /// The same, to a log, with the bodies that are not in memory.
+    ///
+    /// # Errors
+    ///
+    /// A body cannot be read, or the log cannot be written.
+    pub fn store_all(
+        &mut self,
+        engine: &mut Engine,
+        bodies: Option<&BodyReader>,
+        log: &mut dyn Log,
+    ) -> Result<(), Error> {
+        let read = |stored| bodies.ok_or(io::ErrorKind::NotFound)?.read(stored);
+        let failed = |why| Error::Io { doing: "reading", place: "the body of a job".to_owned(), why };
+        self.append_all(engine, |mut commit| {
+            commit.load(read).map_err(failed)?;
+            log.append(&commit)
+        })
     }
 
     /// Whether these changes are about a job that is in a commit before the pending one. Otherwise they may cancel out

@@ -139,8 +139,13 @@ pub fn open_found(
 /// # Errors
 ///
 /// The reason why the daemon would not start.
-pub fn verify_parts(tail: &dyn LogTail, table: &dyn Scan, limits: Limits) -> Result<Report, OpenError> {
-    let mut found = Found::of_table(table, None)?;
+pub fn verify_parts(
+    tail: &dyn LogTail,
+    table: &dyn Scan,
+    overflow: Option<&Overflow>,
+    limits: Limits,
+) -> Result<Report, OpenError> {
+    let mut found = Found::of_table(table, overflow)?;
     found.follow(tail)?;
     let mut report = found.replay.build(limits, 0, tail.newest().max(found.point.seq))?.report;
     report.table_seq = found.point.seq;

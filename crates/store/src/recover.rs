@@ -7,15 +7,15 @@ use std::fmt::Display;
 use std::path::Path;
 
 use windlass_engine::{
-    Batch, DAYS_KEPT, DayBegin, Engine, Job, JobId, JobState, Limits, Numbered, QueueId, QueueImage, QueueKind, Role,
+    Batch, DAYS_KEPT, DayBegin, Engine, JobId, JobState, Limits, Numbered, QueueId, QueueImage, QueueKind, Role,
     Schedule, Slab, Slot, Stored,
 };
 
 use crate::body_file::{BodyFile, Overflow};
 use crate::codec::{DecodeError, Reader};
-use crate::cold::Cold;
 use crate::consistency::{Open, check_batch, check_queues};
 use crate::damage::{Damage, OpenError};
+use crate::jobs::Jobs;
 use crate::journal::Journal;
 use crate::load::{Loaded, load};
 use crate::log::records;
@@ -72,7 +72,7 @@ pub(crate) fn load_table(
     let mut first_damage = None;
     for candidate in std::iter::once(UNVERIFIED).chain(0..) {
         let mut replay = Replay::new(overflow);
-        replay.cold.iter_mut().for_each(|cold| cold.base = scan.file());
+        replay.jobs.read_from(scan.file());
         let loaded = load(scan, candidate, &mut |record, at| {
             let end = at.map(|at| at + record.len() as u64);
             replay.apply(Record::decode(&mut Reader::new(record))?, end);
@@ -91,8 +91,7 @@ pub(crate) fn load_table(
 
 /// The net effect of all records so far.
 pub(crate) struct Replay {
-    jobs: Slab,
-    index: Numbered<Slot>,
+    pub(crate) jobs: Jobs,
     queues: BTreeMap<QueueId, QueueImage>,
     schedules: BTreeMap<JobId, Schedule>,
     batches: BTreeMap<JobId, Batch>,
@@ -101,17 +100,13 @@ pub(crate) struct Replay {
     meta: Option<MetaRecord>,
     /// A changed part of another kind than what its number is.
     misplaced: Option<JobId>,
-    pub(crate) cold: Option<Cold>,
 }
 
 impl Replay {
     /// With `overflow`, bodies that exceed its memory are kept in a file.
     pub(crate) fn new(overflow: Option<&Overflow>) -> Self {
-        let cold = overflow.map(Cold::new);
         Self {
-            cold,
-            jobs: Slab::default(),
-            index: Numbered::new(Slot::NONE),
+            jobs: Jobs::new(overflow),
             queues: BTreeMap::new(),
             schedules: BTreeMap::new(),
             batches: BTreeMap::new(),
@@ -123,7 +118,7 @@ impl Replay {
 
     /// Applies a commit, which may be in a file that stays as it is.
     pub(crate) fn take(&mut self, entry: &Entry<'_>, file: Option<&Path>) -> Result<(), Damage> {
-        self.cold.iter_mut().for_each(|cold| cold.base = file.map(Path::to_owned));
+        self.jobs.read_from(file.map(Path::to_owned));
         let taken = records(entry.records).try_for_each(|record| -> Result<(), DecodeError> {
             let (at, record) = record?;
             let end = (entry.place.0 & u64::from(u32::MAX)) + (at + record.len()) as u64;
@@ -136,19 +131,15 @@ impl Replay {
     /// `end`: where the record ends in the file that is read.
     pub(crate) fn apply(&mut self, record: Record, end: Option<u64>) {
         match record {
-            Record::Put(job) => self.put(job, end),
-            Record::Moved(moved) => match self.job_mut(moved.job) {
+            Record::Put(job) => self.jobs.put(job, end),
+            Record::Moved(moved) => match self.jobs.get_mut(moved.job) {
                 Some(job) => moved.apply(job),
                 None => self.without_owner(moved.job),
             },
             Record::Gone(id) => {
                 self.schedules.remove(&id);
                 self.batches.remove(&id);
-                if let Some(slot) = self.index.remove(id) {
-                    let old = self.jobs.remove(slot);
-                    self.cold.iter_mut().for_each(|cold| cold.replace(old.as_ref(), None));
-                    self.changed(slot);
-                }
+                self.jobs.remove(id);
             }
             Record::QueueSet(image) => drop(self.queues.insert(image.id, image)),
             Record::QueueGone(id) => drop(self.queues.remove(&id)),
@@ -170,32 +161,9 @@ impl Replay {
     /// A changed part without the entity it belongs to: the old part of a deleted one, unless its number is something
     /// else. A checkpoint keeps one changed part of a number, so it could keep the wrong one.
     fn without_owner(&mut self, id: JobId) {
-        let is_other = self.schedules.contains_key(&id) || self.batches.contains_key(&id) || self.job_mut(id).is_some();
+        let is_other =
+            self.schedules.contains_key(&id) || self.batches.contains_key(&id) || self.jobs.get_mut(id).is_some();
         self.misplaced = self.misplaced.or(is_other.then_some(id));
-    }
-
-    /// `end`: where its record ends in the file that is read. A record ends with the body.
-    fn put(&mut self, mut job: Job, end: Option<u64>) {
-        let (id, known) = (job.id, self.index.get(job.id));
-        let old = known.and_then(|slot| self.jobs.at(slot));
-        let at = end.and_then(|end| end.checked_sub(job.payload.body_len() as u64));
-        self.cold.iter_mut().for_each(|cold| cold.replace(old, Some((&mut job, at))));
-        match known.and_then(|slot| self.jobs.at_mut(slot)) {
-            Some(place) => *place = job,
-            None => drop(self.index.set(id, self.jobs.insert(job))),
-        }
-        self.index.get(id).into_iter().for_each(|slot| self.changed(slot));
-    }
-
-    fn job_mut(&mut self, id: JobId) -> Option<&mut Job> {
-        let slot = self.index.get(id)?;
-        self.changed(slot);
-        self.jobs.at_mut(slot)
-    }
-
-    /// A job has changed, or is about to.
-    fn changed(&mut self, slot: Slot) {
-        self.cold.iter_mut().for_each(|cold| cold.changed(slot, &mut self.jobs));
     }
 
     /// The queues alone.
@@ -205,7 +173,7 @@ impl Replay {
 
     /// Passes everything to a new engine, after checking that the state is consistent. The journal continues after
     /// commit `last_seq`.
-    pub(crate) fn build(mut self, limits: Limits, seed: u64, last_seq: u64) -> Result<Recovered, Damage> {
+    pub(crate) fn build(self, limits: Limits, seed: u64, last_seq: u64) -> Result<Recovered, Damage> {
         let queues_max = limits.queues_max.max(QUEUES_MIN);
         let nonsense = |what: String| Damage::of("", format!("the store is inconsistent: {what}"));
         if let Some(id) = self.misplaced {
@@ -226,9 +194,9 @@ impl Replay {
         for batch in self.batches.into_values() {
             taken(batch.id, engine.recall_batch(batch))?;
         }
-        self.cold.iter_mut().for_each(|cold| cold.pack_but(0, &mut self.jobs));
-        let (open, leased) = recall_jobs(&mut engine, (self.jobs, self.index), &kinds).map_err(nonsense)?;
-        self.cold.iter_mut().for_each(|cold| cold.warm(&mut engine, &leased));
+        let (jobs, mut cold) = self.jobs.into_parts();
+        let (open, leased) = recall_jobs(&mut engine, jobs, &kinds).map_err(nonsense)?;
+        cold.iter_mut().for_each(|cold| cold.warm(&mut engine, &leased));
         for batch in engine.batches() {
             check_batch(batch, open.get(&batch.id).copied().unwrap_or_default()).map_err(nonsense)?;
         }
@@ -246,7 +214,7 @@ impl Replay {
             ..Report::default()
         };
         let journal = Journal::resume(last_seq + 1, engine.meta().next_job, kinds.into_keys());
-        let bodies = self.cold.and_then(|cold| cold.file);
+        let bodies = cold.and_then(|cold| cold.file);
         Ok(Recovered { engine, journal, bodies, report })
     }
 }
@@ -280,9 +248,10 @@ fn recall_jobs(
     }
 }
 
-/// An engine with the salvaged contents. Contradictory parts are left out.
-pub(crate) fn repaired(found: &Salvage, limits: Limits, seed: u64) -> Engine {
-    let (engine, left_out) = rebuilt(found, limits, seed);
+/// An engine with the salvaged contents, which leave the salvage, and what reads the bodies that are not in memory.
+/// Contradictory parts are left out.
+pub(crate) fn repaired(found: &mut Salvage, limits: Limits, seed: u64) -> Result<(Engine, Option<BodyFile>), Damage> {
+    let (engine, bodies, left_out) = rebuilt(found, limits, seed)?;
     if left_out > 0 || !found.batches.is_empty() {
         tracing::warn!(
             jobs_and_schedules = left_out,
@@ -290,11 +259,11 @@ pub(crate) fn repaired(found: &Salvage, limits: Limits, seed: u64) -> Engine {
             "some readable records could not be restored: see the directory set aside"
         );
     }
-    engine
+    Ok((engine, bodies))
 }
 
 /// Also returns the number of jobs and schedules that are left out.
-fn rebuilt(found: &Salvage, limits: Limits, seed: u64) -> (Engine, u64) {
+fn rebuilt(found: &mut Salvage, limits: Limits, seed: u64) -> Result<(Engine, Option<BodyFile>, u64), Damage> {
     let mut engine = Engine::new(limits, seed);
     if let Some(meta) = found.meta() {
         engine.recall_meta(meta.meta.clone(), false);
@@ -307,29 +276,27 @@ fn rebuilt(found: &Salvage, limits: Limits, seed: u64) -> (Engine, u64) {
     }
     let is_there = |id: QueueId| found.queues.get(&id).filter(|image| names.get(&image.name) == Some(&id));
     found.queues.keys().filter_map(|id| is_there(*id)).for_each(|image| engine.recall_queue(image.clone()));
-    let mut ranks = std::collections::BTreeSet::new();
-    let mut left_out = 0_u64;
-    for job in found.jobs.values() {
-        let fits = is_there(job.queue).is_some_and(|queue| job.cycle().is_some() == (queue.kind == QueueKind::Cycle));
-        let mut job = job.clone();
-        // A batch counts its jobs, and it is unknown which were deleted. The jobs continue without it.
-        if let Some(extra) = &mut job.extra {
-            extra.member = None;
-        }
-        while !ranks.insert(job.rank) {
-            job.rank += 1;
-        }
-        left_out += u64::from(!fits || !engine.recall_job(job));
-    }
+    let mut jobs = std::mem::take(&mut found.jobs);
+    let mut left_out = jobs.repair(|job| {
+        is_there(job.queue).is_some_and(|queue| job.cycle().is_some() == (queue.kind == QueueKind::Cycle))
+    });
+    let (jobs, mut cold) = jobs.into_parts();
+    let mut leased = Vec::new();
+    let recalled = engine.recall_jobs(jobs, |job| {
+        leased.extend(job.lease().and(job.payload.stored()).map(|stored| (job.id, stored)));
+        Ok(())
+    });
+    recalled.map_err(|what| Damage::of("", what))?;
+    cold.iter_mut().for_each(|cold| cold.warm(&mut engine, &leased));
     // The engine refuses a number or a key that is used.
     left_out += found.schedules.values().filter(|schedule| !engine.recall_schedule((*schedule).clone())).count() as u64;
     engine.wake_up();
-    (engine, left_out)
+    Ok((engine, cold.and_then(|cold| cold.file), left_out))
 }
 
 #[cfg(test)]
 mod tests {
-    use windlass_engine::Payload;
+    use windlass_engine::{Job, Payload};
 
     use super::*;
     use crate::record::plain_job;
@@ -340,7 +307,7 @@ mod tests {
         for bytes in records {
             let record = Record::decode(&mut Reader::new(bytes)).unwrap();
             if let Record::Put(job) = record {
-                found.jobs.insert(job.id, job);
+                found.jobs.put(job, None);
             } else if let Record::QueueSet(image) = record {
                 found.queues.insert(image.id, image);
             } else if let Record::Schedule(schedule) = record {
@@ -370,12 +337,11 @@ mod tests {
 
     #[test]
     fn a_deletion_finds_its_job() {
-        let found = salvaged(&[job(1, 0, 0, &[0], &[])]);
-        let (job, last) = (&found.jobs[&JobId(1)], 2_049);
+        let (job, last) = (plain_job(1), 2_049);
         let mut replay = Replay::new(None);
         (1..=last).for_each(|id| replay.apply(Record::Put(Job { id: JobId(id), ..job.clone() }), None));
         (2..=last).step_by(2).for_each(|id| replay.apply(Record::Gone(JobId(id)), None));
-        let left: Vec<u64> = replay.jobs.iter().map(|(_, job)| job.id.0).collect();
+        let left: Vec<u64> = replay.jobs.slab.iter().map(|(_, job)| job.id.0).collect();
         assert_eq!(left, (1..=last).step_by(2).collect::<Vec<_>>());
     }
 
@@ -386,13 +352,13 @@ mod tests {
             let job = Job { payload: Payload::copy(None, b"", b"small"), ..plain_job(id) };
             replay.apply(Record::Put(job), None);
         }
-        assert!(replay.jobs.saved_bytes() > 0);
+        assert!(replay.jobs.slab.saved_bytes() > 0);
     }
 
     #[test]
     fn contradictory_parts_of_a_salvage_are_left_out() {
         let (cycle, member) = (&[0x20][..], &[0x80, 0x10][..]);
-        let found = salvaged(&[
+        let mut found = salvaged(&[
             queue(0, b'a', 0),
             queue(1, b'b', 1),
             queue(2, b'a', 0),
@@ -411,7 +377,7 @@ mod tests {
             schedule(13, None),
             [&[13, 4, 4][..], &[9; 14]].concat(),
         ]);
-        let (engine, left_out) = rebuilt(&found, Limits::default(), 1);
+        let (engine, _, left_out) = rebuilt(&mut found, Limits::default(), 1).unwrap();
         engine.check();
         assert_eq!(left_out, 6, "two of a cycle that is none or the reverse, of a queue that is none, schedules");
         let mut jobs: Vec<_> = engine.jobs().map(|job| (job.id.0, job.rank - (1 << 62))).collect();

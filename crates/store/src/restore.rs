@@ -1,7 +1,7 @@
 //! Creates a store with the records of a complete export.
 //!
 //! The store is built beside its place and renamed when it is complete: an interruption leaves no store, and the export
-//! can be restored again. Numbers, order, counters and clocks are those of the exported store.
+//! can be restored again. Bodies that do not fit into memory wait in a file. Numbers, order, counters and clocks are those of the exported store.
 
 use windlass_engine::Limits;
 
@@ -29,7 +29,7 @@ impl Restore {
         if config.path.join(STORE).exists() || lock.had_store() {
             return Ok(None);
         }
-        Ok(Some(Self { config: config.clone(), lock, replay: Replay::new(None) }))
+        Ok(Some(Self { config: config.clone(), lock, replay: Replay::new(config.checkpoints.overflow.as_ref()) }))
     }
 
     /// Takes a record. A later one about the same subject replaces it.
@@ -49,8 +49,8 @@ impl Restore {
         ready: impl FnOnce() -> std::io::Result<()>,
     ) -> Result<Report, OpenError> {
         let Self { config, mut lock, replay } = self;
-        let Recovered { engine, report, .. } = replay.build(limits, seed, 0)?;
-        directory::make_with(&config, &engine, seed, ready)?;
+        let Recovered { mut engine, bodies, report, .. } = replay.build(limits, seed, 0)?;
+        directory::make_with(&config, (&mut engine, bodies.as_ref()), seed, ready)?;
         lock.has_store()?;
         Ok(report)
     }

@@ -7,26 +7,31 @@
 //! export decides.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::ControlFlow;
+use std::io;
 
 use windlass_engine::{Batch, DAYS_KEPT, DayBegin, Job, JobId, Protocols, QueueId, QueueImage, Schedule};
 
+use self::pages::Pages;
 use self::unnamed::{UNNAMED, unnamed_queue};
-use crate::codec::Reader;
+use crate::body_file::{BodyFile, Overflow};
+use crate::codec::{DecodeError, Reader};
+use crate::jobs::{Jobs, with_body};
 use crate::load::{Loaded, load};
 use crate::log::records;
-use crate::page::{Item, Key, Large, Page, Point, items};
+use crate::page::{Item, Large, items};
 use crate::record::{MetaRecord, Record};
 use crate::store::{Error, Scan};
 
 pub(crate) mod files;
+mod pages;
 pub(crate) mod unnamed;
 
-/// The salvaged data, and the losses.
-#[derive(Clone, Debug, Default, PartialEq)]
+/// The salvaged data, and the losses. It takes no more memory than a start.
+#[derive(Debug, Default)]
 pub struct Salvage {
-    /// Jobs by number, in their last state.
-    pub jobs: BTreeMap<JobId, Job>,
+    pub(crate) jobs: Jobs,
+    /// The number of jobs.
+    pub job_count: u64,
     /// Schedules by number, in their last state.
     pub schedules: BTreeMap<JobId, Schedule>,
     /// Batches by number, in their last state.
@@ -48,44 +53,9 @@ pub struct Salvage {
     gone: BTreeSet<QueueId>,
 }
 
-/// The readable pages of a table. Of each page the last existing version counts.
-#[derive(Default)]
-struct Pages {
-    /// The last existing point.
-    point: Option<Point>,
-    pages: BTreeMap<Vec<u8>, (u64, Vec<u8>)>,
-    pieces: Pieces,
-}
-
-/// Pieces of large records, by number and place.
-type Pieces = BTreeMap<(u64, u64), BTreeMap<u32, Vec<u8>>>;
-
-impl Pages {
-    /// Notes a value, if it can be read.
-    fn see(&mut self, key: &[u8], value: &[u8]) {
-        match Key::of(key) {
-            Key::Page => {
-                if let Ok(page) = Page::open(key, value)
-                    && self.pages.get(key).is_none_or(|(generation, _)| *generation <= page.generation)
-                {
-                    self.pages.insert(key.to_vec(), (page.generation, page.items.to_vec()));
-                }
-            }
-            Key::Piece { number, place, n } => {
-                self.pieces.entry((number, place)).or_default().insert(n, value.to_vec());
-            }
-            Key::Point => {
-                let last = Point::decode(value).ok().into_iter().chain(self.point);
-                self.point = last.max_by_key(|point| point.generation);
-            }
-            Key::Unknown => {}
-        }
-    }
-}
-
-/// The records of a commit, as far as they can be read.
-fn records_of(bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
-    records(bytes).map_while(Result::ok).map(|(_, record)| record)
+/// The records of a commit, as far as they can be read, and where they end in it.
+fn records_of(bytes: &[u8]) -> impl Iterator<Item = (usize, &[u8])> {
+    records(bytes).map_while(Result::ok).map(|(at, record)| (at + record.len(), record))
 }
 
 impl Salvage {
@@ -94,55 +64,85 @@ impl Salvage {
         self.commits_missing == 0 && self.unreadable.is_empty()
     }
 
+    /// All jobs with their bodies, in memory: for tests. Without those whose bodies cannot be read.
+    #[doc(hidden)]
+    pub fn jobs(&self) -> BTreeMap<JobId, Job> {
+        let bodies = self.jobs.file().map(BodyFile::reader);
+        let jobs = self.jobs.slab.iter().filter_map(|(_, job)| with_body(job, bodies.as_ref()).ok());
+        jobs.map(|job| (job.id, job)).collect()
+    }
+
+    /// Adds a job: for tests.
+    #[doc(hidden)]
+    pub fn put(&mut self, job: Job) {
+        self.jobs.put(job, None);
+    }
+
     pub(crate) const fn meta(&self) -> Option<&MetaRecord> {
         self.meta.as_ref()
     }
 
+    /// Nothing yet. With `overflow`, bodies that exceed its memory are kept in a file.
+    pub(crate) fn new(overflow: Option<&Overflow>) -> Self {
+        Self { jobs: Jobs::new(overflow), ..Self::default() }
+    }
+
     /// Takes the records of pages.
-    fn take_all(&mut self, found: &Pages) {
-        for (_, page) in found.pages.values() {
-            for (_, item, _) in items(page).map_while(Result::ok) {
+    fn take_all(&mut self, found: Pages) {
+        self.jobs.read_from(None);
+        let (pages, mut pieces) = found.into_parts();
+        let read = |held: io::Result<Vec<u8>>, found: &mut Self| match held {
+            Ok(page) => page,
+            Err(why) => {
+                found.unreadable.push(why.to_string());
+                Vec::new()
+            }
+        };
+        for page in pages {
+            let page = read(pieces.take(page), self);
+            for (_, item, _) in items(&page).map_while(Result::ok) {
                 match item {
-                    Item::Record(record) => self.take_bytes(record),
-                    Item::Large(large) => self.take_large(large, &found.pieces),
+                    Item::Record(record) => self.take_bytes(record, None),
+                    Item::Large(large) => {
+                        let record = read(pieces.of(large), self);
+                        self.take_large(large, &record);
+                    }
                 }
             }
         }
     }
 
     /// Reads as much as possible of a store's parts. `log` shows the commits after the given one in order, each with
-    /// its number and its records, or with the reason why it cannot be read.
+    /// its number and its records, or with the reason why it cannot be read. Bodies that do not fit into memory go where `overflow` says.
     ///
     /// # Errors
     ///
     /// If the table or the log cannot be read at all.
     pub fn of_parts(
         scan: &dyn Scan,
+        overflow: Option<&Overflow>,
         log: impl FnOnce(u64, &mut dyn FnMut(u64, Result<&[u8], String>)) -> Result<(), Error>,
     ) -> Result<Self, Error> {
-        let (mut found, mut pages) = (Self::default(), Pages::default());
-        let loaded = load(scan, 0, &mut |record, _| {
-            found.take(Record::decode(&mut Reader::new(record))?);
-            Ok(())
-        })?;
+        let mut found = Self::new(overflow);
+        found.jobs.read_from(scan.file());
+        let loaded = load(scan, 0, &mut |record, at| found.take_at(record, at))?;
         let after = if let Loaded::Whole(point) = loaded {
             point.seq
         } else {
-            found = Self::default();
+            found = Self::new(overflow);
             if let Loaded::Damaged(what) = loaded {
                 found.unreadable.push(format!("the table: {what}"));
             }
-            scan.each_readable(&mut |key, value, _| {
-                pages.see(key, value);
-                ControlFlow::Continue(())
-            })?;
-            found.take_all(&pages);
-            pages.point.map_or(0, |point| point.seq)
+            let pages = Pages::of(scan, overflow)?;
+            let point = pages.point.map_or(0, |point| point.seq);
+            found.take_all(pages);
+            point
         };
+        found.jobs.read_from(None);
         found.commit = after;
         let mut last = after;
         log(after, &mut |seq, records| found.take_commit(&mut last, seq, records))?;
-        found.settle_queues();
+        found.settle();
         Ok(found)
     }
 
@@ -158,7 +158,7 @@ impl Salvage {
             Ok(bytes) => {
                 self.commits += 1;
                 self.commit = seq;
-                records_of(bytes).for_each(|record| self.take_bytes(record));
+                records_of(bytes).for_each(|(_, record)| self.take_bytes(record, None));
             }
             Err(why) => {
                 self.commits_missing += 1;
@@ -167,52 +167,62 @@ impl Salvage {
         }
     }
 
-    fn take_large(&mut self, large: Large, pieces: &Pieces) {
-        let record: Vec<u8> = pieces
-            .get(&(large.number, large.place))
-            .into_iter()
-            .flat_map(|it| it.values().flatten().copied())
-            .collect();
-        if large.is(&record) {
-            self.take_bytes(&record);
+    fn take_large(&mut self, large: Large, record: &[u8]) {
+        if large.is(record) {
+            self.take_bytes(record, None);
         } else {
             self.unreadable.push(format!("a piece of the record of number {} is missing", large.number));
         }
     }
 
-    fn take_bytes(&mut self, record: &[u8]) {
+    /// `end`: where the record ends in the file that is read.
+    fn take_bytes(&mut self, record: &[u8], end: Option<u64>) {
         match Record::decode(&mut Reader::new(record)) {
-            Ok(record) => self.take(record),
+            Ok(record) => self.take(record, end),
             Err(why) => self.unreadable.push(why.to_string()),
         }
     }
 
-    /// Forgets deleted queues without jobs, and makes up names for jobs whose queue has none.
-    fn settle_queues(&mut self) {
-        let used: BTreeSet<QueueId> = self.jobs.values().map(|job| job.queue).collect();
-        let gone = std::mem::take(&mut self.gone);
+    /// Takes a record of a table. `at`: where it begins in the file that is read.
+    fn take_at(&mut self, record: &[u8], at: Option<u64>) -> Result<(), DecodeError> {
+        self.take(Record::decode(&mut Reader::new(record))?, at.map(|at| at + record.len() as u64));
+        Ok(())
+    }
+
+    /// Everything was read: forgets deleted queues without jobs, and makes up names for jobs whose queue has none.
+    fn settle(&mut self) {
+        let (mut used, gone) = (BTreeSet::new(), std::mem::take(&mut self.gone));
+        let (queues, mut unnamed) = (&self.queues, BTreeMap::<QueueId, QueueImage>::new());
+        let shown: Result<(), ()> = self.jobs.each(|job| {
+            used.insert(job.queue);
+            if !queues.contains_key(&job.queue) {
+                let image = unnamed.entry(job.queue).or_insert_with(|| unnamed_queue(job));
+                image.known = image.known.and(Protocols::of(Some(job.protocol)));
+                image.serial = image.serial.max(job.cycle().map_or(0, |cycle| cycle.priority));
+            }
+            Ok(())
+        });
+        shown.unwrap_or_default();
         self.queues.retain(|id, _| used.contains(id) || !gone.contains(id));
-        let mut unnamed = BTreeMap::<QueueId, QueueImage>::new();
-        for job in self.jobs.values().filter(|job| !self.queues.contains_key(&job.queue)) {
-            let image = unnamed.entry(job.queue).or_insert_with(|| unnamed_queue(job));
-            image.known = image.known.and(Protocols::of(Some(job.protocol)));
-            image.serial = image.serial.max(job.cycle().map_or(0, |cycle| cycle.priority));
-        }
         if !unnamed.is_empty() {
             self.unreadable.push(format!("the names of queues ({}): they are called {UNNAMED}NUMBER", unnamed.len()));
         }
         self.queues.extend(unnamed);
+        self.job_count = self.jobs.len() as u64;
     }
 
-    fn take(&mut self, record: Record) {
+    fn take(&mut self, record: Record, end: Option<u64>) {
         match record {
-            Record::Put(job) => drop(self.jobs.insert(job.id, job)),
+            Record::Put(job) => self.jobs.put(job, end),
             Record::Moved(moved) => {
-                if let Some(job) = self.jobs.get_mut(&moved.job) {
+                if let Some(job) = self.jobs.get_mut(moved.job) {
                     moved.apply(job);
                 }
             }
-            Record::Gone(id) => drop((self.jobs.remove(&id), self.schedules.remove(&id), self.batches.remove(&id))),
+            Record::Gone(id) => {
+                self.jobs.remove(id);
+                drop((self.schedules.remove(&id), self.batches.remove(&id)));
+            }
             Record::Schedule(schedule) => drop(self.schedules.insert(schedule.id, *schedule)),
             Record::NextRun(next) => {
                 if let Some(schedule) = self.schedules.get_mut(&next.schedule) {

@@ -1,8 +1,8 @@
 use std::cell::RefCell;
 
 use windlass_config::Period;
-use windlass_engine::{Engine, Limits};
-use windlass_store::Holder;
+use windlass_engine::Limits;
+use windlass_store::{Contents, Holder, Overflow};
 
 use super::*;
 use crate::config::fixture;
@@ -33,7 +33,7 @@ impl Remote for Empty {
         panic!("that makes a store")
     }
 
-    fn fill(&self, _: &Engine) -> Result<(), OpenError> {
+    fn fill(&self, _: Contents<'_>) -> Result<(), OpenError> {
         panic!("that makes a store")
     }
 
@@ -41,11 +41,11 @@ impl Remote for Empty {
         panic!("there is no store")
     }
 
-    fn verify(&self, _: Limits) -> Result<Report, OpenError> {
+    fn verify(&self, _: Option<&Overflow>, _: Limits) -> Result<Report, OpenError> {
         panic!("there is no store")
     }
 
-    fn salvage(&self) -> Result<Salvage, StoreError> {
+    fn salvage(&self, _: Option<&Overflow>) -> Result<Salvage, StoreError> {
         panic!("there is no store")
     }
 }

@@ -5,7 +5,7 @@ use bytes::Bytes;
 use super::Engine;
 use super::state::State;
 use crate::ids::JobId;
-use crate::jobs::{Job, Stored};
+use crate::jobs::{Job, Slab, Slot, Stored};
 use crate::work::STEP;
 
 impl Engine {
@@ -40,6 +40,21 @@ impl Engine {
     pub fn pack(&mut self, jobs: impl Iterator<Item = JobId>) {
         let slots: Vec<_> = jobs.filter_map(|job| self.state.jobs.slot(job)).collect();
         self.state.jobs.pack(slots.into_iter());
+    }
+
+    /// The pages of jobs in memory, by a place in each: to look at all jobs without all of them unpacked at once.
+    pub fn job_pages(&self) -> impl Iterator<Item = Slot> + use<> {
+        self.state.jobs.pages()
+    }
+
+    /// The jobs of a page, which is open from now on.
+    pub fn jobs_in(&self, page: Slot) -> impl Iterator<Item = &Job> {
+        Slab::slots_of(page).filter_map(|slot| self.state.jobs.at(slot))
+    }
+
+    /// Closes a page that is packed, if it is open.
+    pub fn close_page(&mut self, page: Slot) {
+        self.state.jobs.close(page);
     }
 
     /// A body was written at this place. Returns whether the job refers to it from now on: not if the job has gone, is

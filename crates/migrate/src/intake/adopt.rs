@@ -54,7 +54,9 @@ impl Importer {
         // An interrupted import may not have used all its reserved sort keys yet.
         self.engine.reserve_ranks((here + many).saturating_sub(reserved));
         self.adoption.ranks = Some((first, many, here));
-        self.adoption.used = self.engine.jobs().map(|job| job.rank).filter(|rank| *rank >= here).collect();
+        let mut used = BTreeSet::new();
+        self.each_job(|job| used.extend(Some(job.rank).filter(|rank| *rank >= here)));
+        self.adoption.used = used;
         if let Some(to) = &mut self.to {
             to.record.ranks = Some(here);
         }
@@ -121,8 +123,11 @@ impl Importer {
 
     fn adopt_job(&mut self, mut job: Job, queue: &Bytes, without: &mut Option<&'static str>) -> Result<bool, Refusal> {
         let same = |other: &Job| {
-            (other.protocol, other.key(), other.name(), other.body())
-                == (job.protocol, job.key(), job.name(), job.body())
+            let has_body = match other.payload.stored() {
+                Some(stored) => stored.is(job.body()),
+                None => other.body() == job.body(),
+            };
+            has_body && (other.protocol, other.key(), other.name()) == (job.protocol, job.key(), job.name())
         };
         let namesake = self.engine.job_named(job.name()).filter(|_| !job.name().is_empty());
         let namesake = namesake.filter(|other| other.id < self.first && other.protocol == job.protocol);
@@ -214,6 +219,14 @@ impl Importer {
         Ok(true)
     }
 
+    /// Shows all jobs, as many of them unpacked at once as share a page.
+    fn each_job(&mut self, mut show: impl FnMut(&Job)) {
+        for page in self.engine.job_pages() {
+            self.engine.jobs_in(page).for_each(&mut show);
+            self.engine.close_page(page);
+        }
+    }
+
     /// Whether an earlier import created this batch; the jobs that follow may then belong to it.
     fn meet_batch(&mut self, batch: &Batch) -> bool {
         let same = |other: &&Batch| {
@@ -222,13 +235,13 @@ impl Importer {
         let Some(here) = self.engine.batches().find(same) else { return false };
         let (id, at) = (here.id, here.progress);
         let mut members = Members { id, unran: at.total - at.ran, open: at.total - at.succeeded };
-        for job in self.engine.jobs() {
+        self.each_job(|job| {
             let member = job.extra.as_deref().and_then(|extra| extra.member);
             if let Some(member) = member.filter(|member| member.batch == id && member.role == Role::Job) {
                 members.unran = members.unran.saturating_sub((!member.ran).into());
                 members.open = members.open.saturating_sub((!matches!(job.state, JobState::Done(_))).into());
             }
-        }
+        });
         self.adoption.batches.insert(batch.id, members);
         true
     }

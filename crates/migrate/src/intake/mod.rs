@@ -18,6 +18,7 @@ mod record;
 mod restore;
 #[cfg(test)]
 mod resumed;
+mod room;
 #[cfg(test)]
 mod round;
 #[cfg(test)]
@@ -32,7 +33,7 @@ use windlass_engine::{
     QueueCommand, QueueKind, Refusal, Reply, Tag, Thing,
 };
 use windlass_session::protocol::Protocol;
-use windlass_store::{Guard, Journal, Log, Opened};
+use windlass_store::{BodyFile, Guard, Journal, Log, Opened};
 
 pub use self::adopt::Adopted;
 use self::adopt::Adoption;
@@ -41,6 +42,7 @@ pub use self::jsonl::{Ending, Heading, Line, Origins, Ranks};
 pub use self::record::Source;
 use self::record::{Record, cannot_write};
 pub use self::restore::Restorer;
+use self::room::Room;
 use windlass_daemon::Failure;
 use windlass_daemon::clock;
 use windlass_daemon::config::Config;
@@ -72,6 +74,7 @@ pub struct Importer {
     journal: Journal,
     context: Context,
     to: Option<To>,
+    room: Room,
     batch_jobs: u64,
     /// Jobs with smaller numbers existed before the import.
     first: JobId,
@@ -98,33 +101,35 @@ impl Importer {
     ///
     /// [`Failure::Data`]: a daemon uses the directory, it is damaged, or access is denied.
     pub fn open(config: &Config, source: &Source, again: bool) -> Result<Self, Failure> {
-        let Opened { log, recovered, guard, .. } = windlass_daemon::open(config)?;
+        let Opened { log, recovered, guard, .. } = windlass_daemon::open_to_add(config)?;
         let mut record =
             Record::open(&config.data_dir, source, again).map_err(|why| Failure::data(&config.data_dir, why))?;
         let first = *record.first.get_or_insert(recovered.engine.meta().next_job);
         let to = To { data_dir: config.data_dir.as_path().into(), log, record, _guard: guard };
-        let importer = Self::new(config, recovered.engine, recovered.journal, Some(to));
+        let importer = Self::new(config, (recovered.engine, recovered.bodies), recovered.journal, Some(to));
         Ok(Self { first: JobId(first), ..importer })
     }
 
     /// Imports as into a new data directory, and stores nothing.
     pub fn rehearse(config: &Config) -> Self {
         let engine = Engine::new(config.engine_limits(), random_seed());
-        Self::new(config, engine, Journal::new(), None)
+        Self::new(config, (engine, None), Journal::new(), None)
     }
 
-    fn new(config: &Config, engine: Engine, journal: Journal, to: Option<To>) -> Self {
+    fn new(config: &Config, (engine, bodies): (Engine, Option<BodyFile>), journal: Journal, to: Option<To>) -> Self {
         let reading = clock::read();
         let mut context = Context::new(reading.now, random_seed());
         context.clock = reading.clock;
         let first = JobId(engine.meta().next_job);
         let (adoption, protocols) = (Adoption::default(), config.protocols.clone());
         let counter = Counter::of("jobs imported");
+        let room = Room::new(&config.data_dir, windlass_daemon::bytes_to_add(config), bodies);
         let mut importer = Self {
             engine,
             journal,
             context,
             to,
+            room,
             batch_jobs: 0,
             first,
             adoption,
@@ -283,12 +288,14 @@ impl Importer {
     /// [`Failure::Runtime`]: the batch could not be written to the store.
     pub fn commit(&mut self) -> Result<(), Failure> {
         self.batch_jobs = 0;
-        while let Some(commit) = self.journal.cut(&self.engine) {
+        while let Some(mut commit) = self.journal.cut(&self.engine) {
             if let Some(to) = &mut self.to {
+                commit.load(|stored| self.room.read(stored)).map_err(|why| Failure::data(&to.data_dir, why))?;
                 to.log.append(&commit).map_err(|why| cannot_write(&to.data_dir, why))?;
             }
             self.journal.committed(commit.seq());
         }
+        self.room.make(&mut self.engine);
         self.to.as_ref().map_or(Ok(()), |to| to.record.save().map_err(|why| cannot_write(&to.data_dir, why)))
     }
 }

@@ -320,9 +320,9 @@ impl Chain<'_> {
     }
 }
 
-/// Shows every complete entry in order of segments, part of a chain or not: for damaged logs. Returns how many entries
+/// Shows every complete entry in order of segments, with its file, part of a chain or not: for damaged logs. Returns how many entries
 /// exist, and the ranges of commits missing between them.
-pub(crate) fn scan_loosely(folder: &Path, show: &mut dyn FnMut(&Entry<'_>)) -> Result<Loose, Error> {
+pub(crate) fn scan_loosely(folder: &Path, show: &mut dyn FnMut(&Entry<'_>, &Path)) -> Result<Loose, Error> {
     let files = Files::list(folder)?;
     let mut loose = Loose { mark: files.mark, id: Some(files.id), ..Loose::default() };
     let mut buffer = Vec::new();
@@ -360,7 +360,7 @@ pub(crate) fn scan_loosely(folder: &Path, show: &mut dyn FnMut(&Entry<'_>)) -> R
             loose.first.get_or_insert(found.seq);
             loose.found += 1;
             let records = buffer.get(found.records.clone()).unwrap_or_default();
-            show(&Entry { seq: found.seq, place: place_of(number, found.records.start), records });
+            show(&Entry { seq: found.seq, place: place_of(number, found.records.start), records }, &segment.path);
         }
     }
     loose.last = last.unwrap_or(0);

@@ -2,21 +2,19 @@
 
 use std::collections::BTreeSet;
 use std::fmt::Display;
-use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
-use windlass_engine::{Engine, Limits, QueueImage};
+use windlass_engine::{Limits, QueueImage};
 
-use super::{Pages, Salvage, records_of};
-use crate::codec::Reader;
+use super::pages::Pages;
+use super::{Salvage, records_of};
+use crate::body_file::Overflow;
 use crate::damage::OpenError;
 use crate::directory::{self, LOG, Read, STORE, StoreConfig};
-use crate::files::Lock;
+use crate::files::{Lock, Look};
 use crate::load::{Loaded, load};
 use crate::log::entry::LogId;
 use crate::log::scan::scan_loosely;
-use crate::page::Point;
-use crate::record::Record;
 use crate::recover::{Report, repaired};
 use crate::store::{Error, Scan, UNVERIFIED};
 
@@ -26,7 +24,10 @@ use crate::store::{Error, Scan, UNVERIFIED};
 ///
 /// The reason why the daemon would not start.
 pub fn verify(config: &StoreConfig, limits: Limits) -> Result<Report, OpenError> {
-    let _lock = Lock::look(&config.path)?;
+    let lock = Lock::look(&config.path)?;
+    if !is_begun(config, &lock) {
+        return Ok(Report::default());
+    }
     let Read { found, scanned, .. } = directory::read(config, &config.path.join(STORE))?;
     let mut report = found.replay.build(limits, 0, scanned.last.0)?.report;
     (report.table_seq, report.torn, report.harmless) = (found.point.seq, scanned.torn, scanned.harmless);
@@ -40,11 +41,16 @@ pub fn verify(config: &StoreConfig, limits: Limits) -> Result<Report, OpenError>
 /// The reason why the daemon would not start.
 pub fn queues(config: &StoreConfig) -> Result<Vec<QueueImage>, OpenError> {
     let lock = Lock::look(&config.path)?;
-    let store = config.path.join(STORE);
-    if !store.exists() && !lock.had_store {
+    if !is_begun(config, &lock) {
         return Ok(Vec::new());
     }
-    Ok(directory::read(config, &store)?.found.replay.into_queues())
+    Ok(directory::read(config, &config.path.join(STORE))?.found.replay.into_queues())
+}
+
+/// Whether there is a store, or was one. Before that a start makes a new store, whatever a power cut has left of an
+/// earlier attempt: nothing was acknowledged.
+fn is_begun(config: &StoreConfig, lock: &Look) -> bool {
+    lock.had_store || config.path.join(STORE).exists()
 }
 
 /// Reads a store as a start of the daemon would.
@@ -60,8 +66,8 @@ fn read_strictly(config: &StoreConfig, store: &Path) -> Result<(), OpenError> {
 ///
 /// If a daemon holds the directory, or it contains no store.
 pub fn salvage(config: &StoreConfig) -> Result<Salvage, Error> {
-    let _lock = Lock::look(&config.path)?;
-    Ok(Salvage::of(config))
+    let lock = Lock::look(&config.path)?;
+    Ok(if is_begun(config, &lock) { Salvage::of(config) } else { Salvage::default() })
 }
 
 /// Creates a store from the readable part of this one, which is set aside. Returns the salvaged data, and the path of
@@ -72,11 +78,16 @@ pub fn salvage(config: &StoreConfig) -> Result<Salvage, Error> {
 /// If a daemon holds the directory, or the new store cannot be created.
 pub fn accept_loss(config: &StoreConfig, limits: Limits, seed: u64) -> Result<(Salvage, PathBuf), OpenError> {
     let mut lock = Lock::take(&config.path)?;
-    let found = Salvage::of(config);
-    let engine: Engine = repaired(&found, limits, seed);
-    let aside = directory::replace(config, &engine, seed)?;
+    let mut found = Salvage::of(config);
+    let (mut engine, bodies) = repaired(&mut found, limits, seed)?;
+    let aside = directory::replace(config, (&mut engine, bodies.as_ref()), seed)?;
     lock.has_store()?;
     Ok((found, aside))
+}
+
+/// Where bodies go that do not fit into memory.
+fn overflow_of(config: &StoreConfig) -> Option<&Overflow> {
+    config.checkpoints.overflow.as_ref()
 }
 
 /// How far a table has come.
@@ -93,11 +104,11 @@ enum Reached {
 impl Salvage {
     fn of(config: &StoreConfig) -> Self {
         let store = config.path.join(STORE);
-        let mut found = Self::default();
+        let mut found = Self::new(overflow_of(config));
         let refusal = read_strictly(config, &store).err();
         let (table, log) = (found.take_table(config, &store, refusal.is_none()), store.join(LOG));
         found.take_log(&log, table);
-        found.settle_queues();
+        found.settle();
         // Even if all could be read: the daemon does not start.
         found.unreadable.extend(refusal.map(|why| why.to_string()));
         found
@@ -119,17 +130,15 @@ impl Salvage {
         let mut damage = None;
         // What a start reads counts as a start reads it.
         for candidate in is_in_order.then_some(UNVERIFIED).into_iter().chain(0..) {
-            let mut found = Self::default();
-            let loaded = load(&*scan, candidate, &mut |record, _| {
-                found.take(Record::decode(&mut Reader::new(record))?);
-                Ok(())
-            });
+            let mut found = Self::new(overflow_of(config));
+            found.jobs.read_from(scan.file());
+            let loaded = load(&*scan, candidate, &mut |record, at| found.take_at(record, at));
             match loaded {
                 Ok(Loaded::Whole(point)) => {
-                    let mut later = Self::default();
-                    let last = if is_in_order { None } else { later.take_pages(&*scan, &place) };
-                    if let Some(last) = last.filter(|last| last.seq > point.seq) {
-                        *self = later;
+                    let later = if is_in_order { None } else { self.pages(config, &*scan, &place) };
+                    let last = later.as_ref().and_then(|pages| pages.point).filter(|last| last.seq > point.seq);
+                    if let Some((last, later)) = last.zip(later) {
+                        self.take_all(later);
                         self.cannot_read(place, "its last contents are damaged");
                         return Reached::AtLeast { seq: last.seq, log: last.log };
                     }
@@ -142,7 +151,9 @@ impl Salvage {
                 Err(why) => drop(damage.replace(why.to_string())),
             }
         }
-        let point = self.take_pages(&*scan, &place);
+        let pages = self.pages(config, &*scan, &place);
+        let point = pages.as_ref().and_then(|pages| pages.point);
+        pages.into_iter().for_each(|pages| self.take_all(pages));
         self.cannot_read(place, damage.unwrap_or_default());
         point.map_or(Reached::Unknown, |point| Reached::AtLeast { seq: point.seq, log: point.log })
     }
@@ -152,19 +163,9 @@ impl Salvage {
         Reached::Unknown
     }
 
-    /// Takes the readable pages of a table. Returns the last existing point.
-    fn take_pages(&mut self, scan: &dyn Scan, place: &str) -> Option<Point> {
-        let mut pages = Pages::default();
-        let read = scan.each_readable(&mut |key, value, _| {
-            pages.see(key, value);
-            ControlFlow::Continue(())
-        });
-        if let Err(why) = read {
-            self.cannot_read(place, why);
-            return None;
-        }
-        self.take_all(&pages);
-        pages.point
+    /// The readable pages of a table.
+    fn pages(&mut self, config: &StoreConfig, scan: &dyn Scan, place: &str) -> Option<Pages> {
+        Pages::of(scan, overflow_of(config)).map_err(|why| self.cannot_read(place, why)).ok()
     }
 
     /// Takes the readable part of the log after the table. If the table is damaged, commits before its point are
@@ -173,18 +174,20 @@ impl Salvage {
     fn take_log(&mut self, folder: &Path, table: Reached) {
         let (after, from) = match table {
             Reached::Whole(seq) => (seq, seq + 1),
-            Reached::AtLeast { seq, log } => match scan_loosely(folder, &mut |_| {}) {
+            Reached::AtLeast { seq, log } => match scan_loosely(folder, &mut |_, _| {}) {
                 Ok(loose) if loose.id == Some(LogId(log)) => (seq, loose.unbroken_to(seq)),
                 Ok(_) | Err(_) => (0, 0),
             },
             Reached::Unknown => (0, 0),
         };
         let (mut taken, mut last) = (0, after);
-        let scanned = scan_loosely(folder, &mut |entry| {
+        let scanned = scan_loosely(folder, &mut |entry, file| {
             if entry.seq >= from {
                 last = last.max(entry.seq);
                 taken += u64::from(entry.seq > after);
-                records_of(entry.records).for_each(|record| self.take_bytes(record));
+                self.jobs.read_from(Some(file.to_owned()));
+                let begin = entry.place.0 & u64::from(u32::MAX);
+                records_of(entry.records).for_each(|(end, record)| self.take_bytes(record, Some(begin + end as u64)));
             }
         });
         let Ok(loose) = scanned.map_err(|why| self.cannot_read(folder.display(), why)) else { return };

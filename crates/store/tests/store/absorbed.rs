@@ -182,10 +182,10 @@ fn salvage_keeps_the_tables_state_over_older_commits() {
         let found = salvage(&small(&path)).unwrap();
         assert!(!found.is_whole());
         assert_eq!(found.commits_missing, 0, "byte {at}: of {newest} the table has all: {:?}", found.unreadable);
-        right += u64::from(found.jobs.get(&changed).is_some_and(|job| job.body() == b"as it is".as_slice()));
+        right += u64::from(found.jobs().get(&changed).is_some_and(|job| job.body() == b"as it is".as_slice()));
         // The job may appear as in an older version of its own page, if that page is damaged.
         let is_older = |(id, job): (&JobId, &Job)| acknowledged.jobs.get(id).is_none_or(|it| it.body() != job.body());
-        older += u64::from(found.jobs.iter().any(is_older));
+        older += u64::from(found.jobs().iter().any(is_older));
     }
     assert!(refused > 20 && right * 10 > refused * 9, "{refused} refused, {right} with the job as it is");
     assert!(older * 10 < refused, "{refused} refused, {older} with something as it was before");

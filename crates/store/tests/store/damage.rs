@@ -14,7 +14,7 @@ use windlass_store::{OpenError, Salvage, accept_loss, salvage, verify};
 use windlass_testkit::store::Fingerprint;
 
 use crate::disk::{Image, image_of, restore};
-use crate::files::{Daemon, home, small};
+use crate::files::{Daemon, home, small, tight};
 use crate::rng::Rng;
 
 const JOBS_MAX: usize = 250;
@@ -157,15 +157,15 @@ impl Case<'_> {
 
     fn check(&self, damaged: &Image, sum: &mut Sum) {
         restore(damaged, self.path);
-        let config = small(self.path);
-        let found = self.guarded("salvage", || salvage(&config)).unwrap_or_else(|why| self.fail(why));
+        let config = tight(self.path, self.seed);
+        let mut found = self.guarded("salvage", || salvage(&config)).unwrap_or_else(|why| self.fail(why));
         let about = windlass_store::About { daemon: "0.1.0", written_at: windlass_engine::Timestamp(0) };
         self.guarded("export", || found.export(about, &mut std::io::sink())).unwrap();
         let verdict = self.guarded("verify", || verify(&config, Limits::default()));
         if image_of(self.path) != *damaged {
             self.fail("salvage or verify has changed something");
         }
-        let opened = self.guarded("opening", || Daemon::start(&config, 1, Timestamp(0)));
+        let opened = self.guarded("opening", || Daemon::start(&small(self.path), 1, Timestamp(0)));
         sum.damages += 1;
         match (opened, verdict) {
             (Ok(daemon), Ok(verdict)) => {
@@ -221,8 +221,8 @@ impl Case<'_> {
 
     /// Checks how much of the acknowledged state was saved.
     fn check_saved(&self, found: &Salvage, sum: &mut Sum) {
-        let acknowledged = &self.directory.acknowledged.jobs;
-        let not_saved = acknowledged.iter().filter(|(id, job)| !is_same(found.jobs.get(id), job)).count() as u64;
+        let (acknowledged, found) = (&self.directory.acknowledged.jobs, found.jobs());
+        let not_saved = acknowledged.iter().filter(|(id, job)| !is_same(found.get(id), job)).count() as u64;
         sum.jobs += acknowledged.len() as u64;
         sum.not_saved += not_saved;
         let is_small = self.what.starts_with("bit") || self.what.starts_with("byte ");
@@ -235,10 +235,16 @@ impl Case<'_> {
     fn accept(&self, damaged: &Image, found: &Salvage) {
         fs::remove_dir_all(self.path).unwrap();
         restore(damaged, self.path);
-        let config = small(self.path);
+        let config = tight(self.path, self.seed);
         let accepted = self.guarded("accepting", || accept_loss(&config, Limits::default(), 1));
         let (again, aside) = accepted.unwrap_or_else(|why| self.fail(why));
-        if again != *found {
+        let all = |found: &Salvage| {
+            let Salvage { job_count, commit, commits, commits_missing, .. } = *found;
+            let unreadable = found.unreadable.clone();
+            let things = (found.queues.clone(), found.schedules.clone(), found.batches.clone(), found.days.clone());
+            ((job_count, commit, commits, commits_missing), unreadable, things)
+        };
+        if all(&again) != all(found) {
             self.fail("the accepted state differs from the salvaged one");
         }
         let store = |image: &Image, below: &Path| -> BTreeMap<PathBuf, Option<Vec<u8>>> {
@@ -250,10 +256,15 @@ impl Case<'_> {
             self.fail("the store set aside differs from the old store");
         }
         let verdict = verify(&config, Limits::default()).unwrap_or_else(|why| self.fail(why));
-        let daemon = Daemon::start(&config, 1, Timestamp(0)).unwrap_or_else(|why| self.fail(why));
+        let daemon = Daemon::start(&small(self.path), 1, Timestamp(0)).unwrap_or_else(|why| self.fail(why));
         daemon.engine.check();
-        if daemon.report != verdict || daemon.engine.job_count() > found.jobs.len() {
-            self.fail(format!("{:?} after {verdict:?} of {} jobs", daemon.report, found.jobs.len()));
+        let jobs = found.jobs();
+        let differs = daemon.engine.jobs().find(|job| jobs.get(&job.id).is_none_or(|saved| saved.body() != job.body()));
+        if let Some(job) = differs {
+            self.fail(format!("job {} has another body than the salvaged one", job.id.0));
+        }
+        if daemon.report != verdict || daemon.engine.job_count() > jobs.len() {
+            self.fail(format!("{:?} after {verdict:?} of {} jobs", daemon.report, jobs.len()));
         }
     }
 }

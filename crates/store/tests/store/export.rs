@@ -11,7 +11,7 @@ use crate::jobs;
 
 const ABOUT: About<'static> = About { daemon: "0.1.0", written_at: Timestamp(1) };
 
-fn lines(found: &Salvage) -> (Vec<String>, Exported) {
+fn lines(found: &mut Salvage) -> (Vec<String>, Exported) {
     let mut out = Vec::new();
     let exported = found.export(ABOUT, &mut out).unwrap();
     (String::from_utf8(out).unwrap().lines().map(str::to_owned).collect(), exported)
@@ -37,8 +37,8 @@ fn a_job_is_shown_with_its_place_and_the_end_of_it() {
     ];
     for (state, place, due) in table {
         let mut found = Salvage::default();
-        found.jobs.insert(JobId(7), Job { state, ..jobs::plain() });
-        let (lines, _) = lines(&found);
+        found.put(Job { state, ..jobs::plain() });
+        let (lines, _) = lines(&mut found);
         let due = due.map_or(String::new(), |at: u64| format!("\"due_at_ms\":{at},"));
         let expected = format!("\"place\":\"{place}\",\"ready_at_ms\":{},{due}\"attempts\"", jobs::plain().ready_at.0);
         assert!(lines[1].contains(&expected), "{expected} in {}", lines[1]);
@@ -51,7 +51,7 @@ fn entities_are_in_the_order_of_their_numbers_and_counted() {
     let mut found = Salvage::default();
     let job = NewJob::new(Protocol::GEARMAN, Bytes::from_static(b"q"), Bytes::new());
     for id in [2, 3, 9].map(JobId) {
-        found.jobs.insert(id, Job { id, ..jobs::plain() });
+        found.put(Job { id, ..jobs::plain() });
     }
     for id in [1, 4, 10].map(JobId) {
         let recurrence = Recurrence::Every { interval_ms: 60 };
@@ -67,7 +67,7 @@ fn entities_are_in_the_order_of_their_numbers_and_counted() {
     for number in 3..7 {
         found.days.insert(number, DayBegin { number, day: 20_000 + number, totals: Totals::default() });
     }
-    let (lines, exported) = lines(&found);
+    let (lines, exported) = lines(&mut found);
     assert_eq!(exported, Exported { jobs: 3, queues: 0, schedules: 3, batches: 2, days: 4 });
     let first = |line: &String| line.split(',').next().unwrap().replace(['{', '"'], "");
     let is: Vec<String> = lines[1..lines.len() - 1].iter().map(first).collect();

@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 use windlass_engine::{ClientId, Command, Context, Engine, Limits, Tag, Timestamp};
 use windlass_store::{
-    Checkpointer, Commit, Error, Guard, Journal, Log, OpenError, Opened, Report, StoreConfig, StoreLimits, open,
+    Checkpointer, Commit, Error, Guard, Journal, Log, OpenError, Opened, Overflow, Report, StoreConfig, StoreLimits,
+    open,
 };
 use windlass_table_sled::SledTables;
 use windlass_testkit::store::Fingerprint;
@@ -36,6 +37,14 @@ pub(crate) fn small(path: &Path) -> StoreConfig {
         table_multiple: 4,
         overflow: None,
     };
+    config
+}
+
+/// The same for the work on a store at rest, with so little memory, for some seeds, that bodies stay in files.
+pub(crate) fn tight(path: &Path, seed: u64) -> StoreConfig {
+    let mut config = small(path);
+    let memory = [None, Some(0), Some(3_000)][usize::try_from(seed % 3).unwrap()];
+    config.checkpoints.overflow = memory.map(|memory| Overflow { folder: path.to_owned(), memory });
     config
 }
 

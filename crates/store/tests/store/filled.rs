@@ -5,7 +5,7 @@ use std::path::Path;
 
 use bytes::Bytes;
 use windlass_engine::{JobCommand, Limits, NewJob, Protocol, Timestamp};
-use windlass_store::{Error, OpenError, Restore, accept_loss, fill, open, retire, watch_steps};
+use windlass_store::{Error, OpenError, Overflow, Recovered, Restore, accept_loss, fill, open, retire, watch_steps};
 
 use crate::files::{Daemon, home, small};
 
@@ -25,12 +25,26 @@ fn daemon(path: &Path) -> Daemon {
 fn a_directory_is_filled_with_the_contents_of_an_engine_unless_it_has_a_store() {
     let home = home();
     let [from, to] = ["from", "to"].map(|name| home.path().join(name));
-    let daemon = daemon(&from);
-    fill(&small(&to), &daemon.engine, 2).unwrap();
-    let refused = fill(&small(&to), &daemon.engine, 2);
+    let mut daemon = daemon(&from);
+    fill(&small(&to), (&mut daemon.engine, None), 2).unwrap();
+    let refused = fill(&small(&to), (&mut daemon.engine, None), 2);
     assert!(matches!(refused, Err(OpenError::Store(Error::NotEmpty { .. }))), "{refused:?}");
     let filled = Daemon::start(&small(&to), 3, Timestamp(1_000)).unwrap();
     assert_eq!(filled.print().jobs, daemon.print().jobs);
+}
+
+#[test]
+fn bodies_that_are_not_in_memory_are_filled_in() {
+    let home = home();
+    let [from, to] = ["from", "to"].map(|name| home.path().join(name));
+    let before = daemon(&from).print();
+    let mut config = small(&from);
+    config.checkpoints.overflow = Some(Overflow { folder: from.clone(), memory: 0 });
+    let Recovered { mut engine, bodies, .. } = open(&config, Limits::default(), 1).unwrap().recovered;
+    assert_eq!(engine.stored().0, 3);
+    fill(&small(&to), (&mut engine, bodies.as_ref()), 2).unwrap();
+    let filled = Daemon::start(&small(&to), 3, Timestamp(1_000)).unwrap();
+    assert_eq!(filled.print().jobs, before.jobs);
 }
 
 #[test]
@@ -56,7 +70,7 @@ fn a_store_is_there_at_every_step_of_its_replacement() {
     })));
     let (found, _) = accept_loss(&small(&path), Limits::default(), 1).unwrap();
     watch_steps(None);
-    assert_eq!(found.jobs.len(), 3);
+    assert_eq!(found.job_count, 3);
 }
 
 #[test]

@@ -75,7 +75,7 @@ fn image_from(text: &str) -> Image {
 
 fn exported(path: &Path) -> String {
     let mut out = Vec::new();
-    let found = salvage(&small(path)).unwrap();
+    let mut found = salvage(&small(path)).unwrap();
     assert!(found.is_whole(), "{:?}", found.unreadable);
     found.export(About { daemon: "0.1.0", written_at: Timestamp(2_000_000) }, &mut out).unwrap();
     String::from_utf8(out).unwrap()

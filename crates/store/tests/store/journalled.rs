@@ -141,10 +141,10 @@ fn the_contents_of_an_engine_are_appended_in_commits_of_a_few_megabytes() {
     assert!(daemon.engine.queues().any(|queue| queue.image().name == "only waited for"));
 
     let (mut log, mut sizes, mut records) = (MemoryLog::new(), Vec::new(), Vec::new());
-    let appended = Journal::new().append_all(&daemon.engine, |commit| {
+    let appended = Journal::new().append_all(&mut daemon.engine, |commit| {
         sizes.push(commit.bytes() >> 20);
-        records.extend(words(commit));
-        log.append(commit)
+        records.extend(words(&commit));
+        log.append(&commit)
     });
     appended.unwrap();
     assert_eq!(sizes, [4, 4, 3], "megabytes");
@@ -154,7 +154,7 @@ fn the_contents_of_an_engine_are_appended_in_commits_of_a_few_megabytes() {
     assert_eq!((again.engine.job_count(), again.engine.queues().count()), (11, 1));
 
     let mut written = 0;
-    let failed = Journal::new().append_all(&daemon.engine, |_| {
+    let failed = Journal::new().append_all(&mut daemon.engine, |_| {
         written += 1;
         if written == 2 { Err("full") } else { Ok(()) }
     });

@@ -74,7 +74,7 @@ fn daemon() -> (Daemon, u64) {
 #[test]
 fn parts_are_verified_as_a_start_reads_them() {
     let (daemon, point) = daemon();
-    let report = verify_parts(&*daemon.log.tail(), &*daemon.table.scan().unwrap(), Limits::default()).unwrap();
+    let report = verify_parts(&*daemon.log.tail(), &*daemon.table.scan().unwrap(), None, Limits::default()).unwrap();
     let started = recovered(&daemon.log.cut(None), &daemon.table).unwrap().report;
     assert_eq!((report.table_seq, report.last_seq), (point, point + 3));
     assert_eq!((report.jobs, report.queues), (5, 1));
@@ -86,18 +86,21 @@ fn a_commit_that_is_missing_is_named() {
     let (daemon, point) = daemon();
     for missing in point + 1..=point + 3 {
         let tail = Without(daemon.log.tail(), missing);
-        let verdict = verify_parts(&tail, &*daemon.table.scan().unwrap(), Limits::default());
+        let verdict = verify_parts(&tail, &*daemon.table.scan().unwrap(), None, Limits::default());
         let Err(OpenError::Damaged(damage)) = verdict else { panic!("{missing}: {verdict:?}") };
         assert_eq!(damage.loss, Some(Loss { first: missing, last: missing }), "{damage}");
     }
     // The table has it.
     let tail = Without(daemon.log.tail(), point);
-    assert_eq!(verify_parts(&tail, &*daemon.table.scan().unwrap(), Limits::default()).unwrap().last_seq, point + 3);
+    assert_eq!(
+        verify_parts(&tail, &*daemon.table.scan().unwrap(), None, Limits::default()).unwrap().last_seq,
+        point + 3
+    );
 }
 
 /// The commits of a log, with the reason in place of those that cannot be read.
 fn salvaged(daemon: &Daemon, missing: &[u64], unreadable: &[u64]) -> Salvage {
-    Salvage::of_parts(&*daemon.table.scan().unwrap(), |after, show| {
+    Salvage::of_parts(&*daemon.table.scan().unwrap(), None, |after, show| {
         daemon.log.tail().read(after, &mut |entry| {
             match entry.seq {
                 seq if missing.contains(&seq) => {}
@@ -124,7 +127,7 @@ fn salvage_of_parts_counts_what_it_read_and_what_is_missing() {
     for (missing, unreadable, jobs, (commits, commits_missing), why) in table {
         let behind = |seqs: &[u64]| seqs.iter().map(|seq| point + seq).collect::<Vec<_>>();
         let salvage = salvaged(&daemon, &behind(missing), &behind(unreadable));
-        let found: Vec<u64> = salvage.jobs.keys().map(|id| id.0).collect();
+        let found: Vec<u64> = salvage.jobs().keys().map(|id| id.0).collect();
         assert_eq!(found, jobs, "without {missing:?}, unreadable {unreadable:?}");
         assert_eq!((salvage.commits, salvage.commits_missing), (commits, commits_missing));
         assert_eq!(salvage.unreadable, why);
@@ -139,7 +142,7 @@ fn salvage_of_a_damaged_table_reads_its_other_pages() {
     let page = values.keys().find(|key| key.as_slice() != point_key()).unwrap().clone();
     values.remove(&page);
     let damaged = MemoryTable::with(values);
-    let salvage = Salvage::of_parts(&*damaged.scan().unwrap(), |after, show| {
+    let salvage = Salvage::of_parts(&*damaged.scan().unwrap(), None, |after, show| {
         daemon.log.tail().read(after, &mut |entry| {
             show(entry.seq, Ok(entry.records));
             ControlFlow::Continue(())
@@ -149,7 +152,7 @@ fn salvage_of_a_damaged_table_reads_its_other_pages() {
     assert!(!salvage.is_whole());
     assert!(salvage.unreadable.iter().any(|why| why.starts_with("the table: ")), "{:?}", salvage.unreadable);
     assert_eq!((salvage.commits, salvage.commits_missing), (3, 0), "the log follows the table's point");
-    assert!(salvage.jobs.contains_key(&JobId(5)));
+    assert!(salvage.jobs().contains_key(&JobId(5)));
 }
 
 #[test]
@@ -165,8 +168,8 @@ fn salvage_puts_the_pieces_of_a_large_record_together() {
     for (lost, body) in [(queue, Some(40_000)), (piece, None)] {
         let mut values = values.clone();
         values.remove(lost);
-        let found = Salvage::of_parts(&*MemoryTable::with(values).scan().unwrap(), |_, _| Ok(())).unwrap();
-        assert_eq!(found.jobs.get(&job).map(|job| job.body().len()), body, "without {lost:?}");
+        let found = Salvage::of_parts(&*MemoryTable::with(values).scan().unwrap(), None, |_, _| Ok(())).unwrap();
+        assert_eq!(found.jobs().get(&job).map(|job| job.body().len()), body, "without {lost:?}");
         let why = format!("a piece of the record of number {} is missing", job.0);
         assert_eq!(found.unreadable.contains(&why), body.is_none(), "{:?}", found.unreadable);
     }

@@ -72,7 +72,7 @@ fn a_picture_shows_what_a_salvage_shows() {
         let counts = picture.export(ABOUT, &mut out).unwrap();
         assert_eq!((counts.jobs, counts.queues), (exported.jobs.len() as u64, exported.queues.len() as u64));
         drop((daemon, picture));
-        let (found, mut lines) = (salvage(&config(&path)).unwrap(), Vec::new());
+        let (mut found, mut lines) = (salvage(&config(&path)).unwrap(), Vec::new());
         assert!(found.is_whole());
         assert_eq!(found.export(ABOUT, &mut lines).unwrap(), counts);
         // Queues are in the order of their numbers here, and of their names there.

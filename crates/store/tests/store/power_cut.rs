@@ -12,10 +12,10 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use windlass_engine::{Limits, Timestamp};
-use windlass_store::{StoreConfig, StoreLimits, verify};
+use windlass_store::{StoreConfig, StoreLimits, salvage, verify};
 
 use crate::disk::{Image, Watcher, restore};
-use crate::files::{Daemon, Expected, home, small};
+use crate::files::{Daemon, Expected, home, small, tight};
 use crate::rng::Rng;
 
 /// Nested openings that are cut, at most.
@@ -31,6 +31,8 @@ struct Life {
     cuts_max: u64,
     /// Cuts while opening a directory that another cut had left.
     in_openings: u64,
+    /// Cuts before there was a store.
+    unbegun: u64,
     failed_syncs: u64,
 }
 
@@ -161,14 +163,21 @@ impl Life {
         let path = self.place();
         restore(image, &path);
         let config = self.config(&path);
-        if path.join("store").exists() {
-            verify(&config, Limits::default()).unwrap_or_else(|why| self.failed(format!("verify: {why}")));
+        let tight = tight(&path, self.cuts);
+        let verdict = verify(&tight, Limits::default()).unwrap_or_else(|why| self.failed(format!("verify: {why}")));
+        let found = salvage(&tight).unwrap_or_else(|why| self.failed(format!("salvage: {why}")));
+        if !found.is_whole() || found.job_count != verdict.jobs {
+            self.failed(format!("{verdict:?}, but salvage reads {} jobs: {:?}", found.job_count, found.unreadable));
         }
+        self.unbegun += u64::from(!path.join("store").exists());
         let one_in = if depth < DEPTH_MAX { 20 } else { u64::MAX };
         let watcher = Watcher::new(&path, Rng(self.rng.roll(u64::MAX)), one_in, expected.clone());
         let daemon = Daemon::start(&config, self.seed, Timestamp(0)).unwrap_or_else(|why| self.failed(why));
         let cuts = watcher.end();
         expected.check(&daemon.engine).unwrap_or_else(|why| self.failed(why));
+        if daemon.report != verdict {
+            self.failed(format!("opening reports {:?}, verify {verdict:?}", daemon.report));
+        }
         drop(daemon);
         fs::remove_dir_all(&path).unwrap();
         for (image, expected) in cuts.iter().take(1) {
@@ -201,13 +210,13 @@ impl Life {
     }
 }
 
-/// Returns the number of cuts, of cuts in openings, and of failed syncs.
-fn live(seed: u64, cuts_max: u64) -> (u64, u64, u64) {
+/// Returns the number of cuts, of cuts in openings, of cuts before there was a store, and of failed syncs.
+fn live(seed: u64, cuts_max: u64) -> (u64, u64, u64, u64) {
     let home = home();
     let (rng, home) = (Rng(seed), home.path().to_owned());
-    let mut life = Life { seed, rng, home, places: 0, cuts: 0, cuts_max, in_openings: 0, failed_syncs: 0 };
+    let mut life = Life { seed, rng, home, places: 0, cuts: 0, cuts_max, in_openings: 0, unbegun: 0, failed_syncs: 0 };
     life.live();
-    (life.cuts, life.in_openings, life.failed_syncs)
+    (life.cuts, life.in_openings, life.unbegun, life.failed_syncs)
 }
 
 #[test]
@@ -219,15 +228,17 @@ fn power_cuts_lose_nothing() {
         return;
     }
     let wanted = number("WINDLASS_CUTS").unwrap_or(400);
-    let (mut cuts, mut in_openings, mut failed, mut seed) = (0, 0, 0, 0);
+    let (mut cuts, mut in_openings, mut unbegun, mut failed, mut seed) = (0, 0, 0, 0, 0);
     while cuts < wanted {
-        let (more, openings, syncs) = live(seed, CUTS_OF_A_LIFE);
+        let (more, openings, before, syncs) = live(seed, CUTS_OF_A_LIFE);
         cuts += more;
         in_openings += openings;
+        unbegun += before;
         failed += syncs;
         seed += 1;
     }
     println!("{cuts} cuts, {in_openings} of them in openings, in {seed} lives, {failed} syncs failed");
     assert!(in_openings > cuts / 10, "{in_openings} of {cuts} cuts in openings");
+    assert!(unbegun > 0, "no cut before there was a store");
     assert!(failed > cuts / 100, "{failed} syncs failed");
 }

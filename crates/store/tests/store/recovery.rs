@@ -325,10 +325,10 @@ fn the_parts_of_a_store_are_verified_as_they_are_opened() {
     daemon.push(b"in the log");
     daemon.commit();
     let scan = daemon.table.scan().unwrap();
-    let report = verify_parts(&*daemon.log.tail(), &*scan, Limits::default()).unwrap();
+    let report = verify_parts(&*daemon.log.tail(), &*scan, None, Limits::default()).unwrap();
     assert_eq!((report.table_seq, report.last_seq, report.jobs, report.queues), (1, 2, 2, 1));
     daemon.log.tail().forget(2).unwrap();
-    let why = verify_parts(&*daemon.log.tail(), &*scan, Limits::default()).unwrap_err();
+    let why = verify_parts(&*daemon.log.tail(), &*scan, None, Limits::default()).unwrap_err();
     assert_eq!(why.to_string(), "log: commits are missing (commit 2 is missing)");
 }
 

@@ -93,7 +93,7 @@ impl Made {
 
     fn scan_loosely(&self) -> (Vec<u64>, Loose) {
         let mut shown = Vec::new();
-        let loose = scan_loosely(self.home.path(), &mut |entry| shown.push(entry.seq)).unwrap();
+        let loose = scan_loosely(self.home.path(), &mut |entry, _| shown.push(entry.seq)).unwrap();
         assert_eq!(loose.found, shown.len() as u64);
         (shown, loose)
     }

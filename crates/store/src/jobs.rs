@@ -1,0 +1,134 @@
+//! The jobs of a store while it is read, by number. Bodies that do not fit into memory stay in files, and jobs that
+//! have not changed for long are packed: a store takes no more memory to read than to serve.
+
+use std::collections::BTreeSet;
+use std::io;
+use std::path::PathBuf;
+
+use windlass_engine::{Job, JobId, JobState, Lease, Numbered, Slab, Slot};
+
+use crate::body_file::{BodyFile, BodyReader, Overflow};
+use crate::cold::Cold;
+
+/// Jobs by number, in their last state.
+#[derive(Debug)]
+pub(crate) struct Jobs {
+    pub(crate) slab: Slab,
+    pub(crate) index: Numbered<Slot>,
+    pub(crate) cold: Option<Cold>,
+}
+
+impl Default for Jobs {
+    fn default() -> Self {
+        Self::new(None)
+    }
+}
+
+impl Jobs {
+    /// With `overflow`, bodies that exceed its memory are kept in a file.
+    pub(crate) fn new(overflow: Option<&Overflow>) -> Self {
+        Self { slab: Slab::default(), index: Numbered::new(Slot::NONE), cold: overflow.map(Cold::new) }
+    }
+
+    /// Records from now on are in this file, if it stays as it is.
+    pub(crate) fn read_from(&mut self, file: Option<PathBuf>) {
+        self.cold.iter_mut().for_each(|cold| cold.base.clone_from(&file));
+    }
+
+    /// All jobs, packed where they can be, with the index of their numbers.
+    pub(crate) fn into_parts(mut self) -> ((Slab, Numbered<Slot>), Option<Cold>) {
+        self.cold.iter_mut().for_each(|cold| cold.pack_but(0, &mut self.slab));
+        ((self.slab, self.index), self.cold)
+    }
+
+    pub(crate) const fn len(&self) -> usize {
+        self.index.len()
+    }
+
+    /// `end`: where its record ends in the file that is read. A record ends with the body.
+    pub(crate) fn put(&mut self, mut job: Job, end: Option<u64>) {
+        let (id, known) = (job.id, self.index.get(job.id));
+        let old = known.and_then(|slot| self.slab.at(slot));
+        let at = end.and_then(|end| end.checked_sub(job.payload.body_len() as u64));
+        self.cold.iter_mut().for_each(|cold| cold.replace(old, Some((&mut job, at))));
+        match known.and_then(|slot| self.slab.at_mut(slot)) {
+            Some(place) => *place = job,
+            None => drop(self.index.set(id, self.slab.insert(job))),
+        }
+        self.index.get(id).into_iter().for_each(|slot| self.changed(slot));
+    }
+
+    pub(crate) fn get_mut(&mut self, id: JobId) -> Option<&mut Job> {
+        let slot = self.index.get(id)?;
+        self.changed(slot);
+        self.slab.at_mut(slot)
+    }
+
+    pub(crate) fn remove(&mut self, id: JobId) {
+        if let Some(slot) = self.index.remove(id) {
+            let old = self.slab.remove(slot);
+            self.cold.iter_mut().for_each(|cold| cold.replace(old.as_ref(), None));
+            self.changed(slot);
+        }
+    }
+
+    /// A job has changed, or is about to, or was looked at.
+    fn changed(&mut self, slot: Slot) {
+        self.cold.iter_mut().for_each(|cold| cold.changed(slot, &mut self.slab));
+    }
+
+    /// Shows all jobs in the order of their numbers, without the bodies that are not in memory, until `show` fails.
+    pub(crate) fn each<E>(&mut self, mut show: impl FnMut(&Job) -> Result<(), E>) -> Result<(), E> {
+        let Self { slab, index, cold } = self;
+        for (_, slot) in index.up_from(JobId(0)) {
+            slab.at(slot).map_or(Ok(()), &mut show)?;
+            cold.iter_mut().for_each(|cold| cold.changed(slot, slab));
+        }
+        Ok(())
+    }
+
+    /// Removes the jobs that do not belong, and lets others pass after a change that makes each one right. Returns how many
+    /// were removed.
+    pub(crate) fn repair(&mut self, fits: impl Fn(&Job) -> bool) -> u64 {
+        let (mut ranks, mut amiss, mut wrong) = (BTreeSet::new(), Vec::new(), Vec::new());
+        let shown: Result<(), ()> = self.each(|job| {
+            if !fits(job) {
+                wrong.push(job.id);
+                return Ok(());
+            }
+            let mut rank = job.rank;
+            while !ranks.insert(rank) {
+                rank = rank.wrapping_add(1);
+            }
+            // A batch counts its jobs, and it is unknown which were deleted. The jobs continue without it.
+            let is_member = job.extra.as_deref().is_some_and(|extra| extra.member.is_some());
+            // No connection holds a job any more.
+            let is_held = job.lease().is_some_and(Lease::connection_bound);
+            amiss.extend((rank != job.rank || is_member || is_held).then_some((job.id, rank)));
+            Ok(())
+        });
+        shown.unwrap_or_default();
+        for (id, rank) in amiss {
+            let Some(job) = self.get_mut(id) else { continue };
+            job.rank = rank;
+            job.extra.iter_mut().for_each(|extra| extra.member = None);
+            if job.lease().is_some_and(Lease::connection_bound) {
+                job.state = JobState::Ready;
+            }
+        }
+        wrong.iter().for_each(|id| self.remove(*id));
+        wrong.len() as u64
+    }
+
+    /// Has the bodies that are not in memory; `None`: all are.
+    pub(crate) fn file(&self) -> Option<&BodyFile> {
+        self.cold.as_ref()?.file.as_ref()
+    }
+}
+
+/// A job with its body, which may have to be read.
+pub(crate) fn with_body(job: &Job, bodies: Option<&BodyReader>) -> io::Result<Job> {
+    let Some(stored) = job.payload.stored() else { return Ok(job.clone()) };
+    let body = bodies.ok_or(io::ErrorKind::NotFound)?.read(stored)?;
+    Ok(Job { payload: job.payload.with_body(&body), ..job.clone() })
+}
