@@ -58,11 +58,18 @@ impl Event {
         }
     }
 
-    /// What the client gets instead of an event whose body cannot be read. A delivery has no such answer.
+    /// What the client gets instead of an event if the body of a job in it cannot be read. A list has the job without its
+    /// body. A delivery has no such answer.
     #[must_use]
-    pub fn without_body(&self) -> Option<Self> {
+    pub fn without_body(&self, job: JobId) -> Option<Self> {
         match self {
             Self::Reply(tag, Reply::Taken(_)) => Some(Self::Reply(*tag, Reply::Empty)),
+            Self::Reply(tag, Reply::Jobs { rows, next }) => {
+                let mut rows = rows.clone();
+                let bare = rows.iter_mut().filter(|row| row.job.id == job && row.job.payload.stored().is_some());
+                bare.for_each(|row| row.job.payload = row.job.payload.with_body(&Bytes::new()));
+                Some(Self::Reply(*tag, Reply::Jobs { rows, next: *next }))
+            }
             Self::Reply(tag, _) => Some(Self::Reply(*tag, Reply::Refused(Refusal::Unavailable))),
             Self::Notice(_) => None,
         }

@@ -10,6 +10,8 @@ use crate::ids::{JobId, QueueId};
 pub enum Change {
     /// A job is new, or a field outside [`Change::JobMoved`] changed.
     JobPut(JobId),
+    /// A job that has lived only for its listeners is kept from now on.
+    JobKept(JobId),
     /// A job's state changed: its place, sort key, position in a cycle, time of becoming ready, attempts, failures,
     /// last failure, past attempts, lost workers or progress.
     JobMoved(JobId),

@@ -1,6 +1,6 @@
 //! A turn: the engine's input besides commands (time, a random seed) and its output (changes, events, warnings).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 
@@ -33,6 +33,8 @@ pub struct Context {
     /// Bodies for the next command. [`crate::BulkCommand::ReadKeys`] needs them only once: with
     /// these it is done without [`crate::Engine::set_loaded`].
     pub lent: BTreeMap<JobId, (Stored, Bytes)>,
+    /// Jobs whose bodies cannot be read: the next command passes over those for whose bodies it would ask.
+    pub unreadable: BTreeSet<JobId>,
     rng: u64,
 }
 
@@ -49,6 +51,7 @@ impl Context {
             warnings: Vec::new(),
             missing: Vec::new(),
             lent: BTreeMap::new(),
+            unreadable: BTreeSet::new(),
             rng: seed,
         }
     }

@@ -79,7 +79,7 @@ pub use command::*;
 pub use condition::{BODY_READ_MAX, Calls, Condition, JobReader, Order, Subject};
 pub use context::Context;
 pub use days::{DAYS_KEPT, DayBegin};
-pub use engine::{DeadDropped, Engine, LOSSES, MISFIT};
+pub use engine::{DeadDropped, Engine, LOSSES, MISFIT, UNREADABLE};
 pub use error_group::error_group;
 pub use event::*;
 pub use glob::Glob;

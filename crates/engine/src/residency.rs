@@ -6,27 +6,30 @@
 //! jobs that are about to be handed out; if it finds nothing else, the next one takes those, too. The body of a job
 //! that is handed out stays.
 //!
-//! A queue that is handed out keeps a window of its next jobs in memory.
-
-use foldhash::fast::FixedState;
-use hashbrown::HashMap;
+//! A queue that is handed out keeps a window of its next jobs in memory ([`Ahead`]). All windows share a part of the
+//! memory that bodies may have: each has its share of it, however many queues are handed out. A body is loaded ahead once
+//! at most, so that a job never costs more than two loads.
 
 use crate::ids::{JobId, QueueId};
 use crate::jobs::{Job, JobState, JobStateKind, Jobs, Slot, Stored};
-use crate::queues::{Queue, Queues, SortKey};
+use crate::queues::{Ahead, Queue, Queues, SortKey};
 
 /// Jobs that one look for bodies passes.
 const LOOKED_MAX: usize = 4_096;
 /// Parts of a round that are known one by one.
 const PARTS_MAX: usize = 8;
-/// Jobs of a queue that has no more are about to be handed out.
+/// Jobs of a queue that has no more are about to be handed out, as far as all such queues have room.
 const FEW_JOBS: u32 = 256;
 /// Jobs of a window, at most; it is filled when half of them have gone.
 const WINDOW_JOBS: u32 = 2_048;
-/// Bytes that are loaded at once for one window.
+/// Bytes of a window, at most.
 const WINDOW_BYTES: u64 = 4 << 20;
-/// Windows that are kept.
-const WINDOWS_MAX: usize = 1_024;
+/// The part of the room for bodies that all windows have together.
+const WINDOWS_PART: u64 = 2;
+/// The part of it that the jobs of short queues have.
+const FEW_PART: u64 = 4;
+/// A round of hand-outs has this many, and two for each queue.
+const ROUND: usize = 1_024;
 
 /// Which jobs to look at next, and the windows.
 #[derive(Debug)]
@@ -39,7 +42,13 @@ pub(crate) struct Residency {
     found: bool,
     /// This round takes what is about to be handed out, too.
     thorough: bool,
-    windows: HashMap<QueueId, Window, FixedState>,
+    /// Bytes in all windows, about.
+    ahead_bytes: u64,
+    /// The queues of this round of hand-outs and of the last one, and how many hand-outs this round had.
+    recent: Vec<QueueId>,
+    before: Vec<QueueId>,
+    handed_out: usize,
+    round: u64,
     wanted: Vec<(JobId, Stored)>,
 }
 
@@ -54,12 +63,13 @@ pub(crate) struct Cool {
     pub(crate) looked: usize,
 }
 
-/// The next jobs of a queue, which are in memory or on their way there.
+/// The bodies for which memory has room.
 #[derive(Clone, Copy, Debug)]
-struct Window {
-    upto: SortKey,
-    /// Jobs in it, about.
-    jobs: u32,
+pub(crate) struct Room {
+    /// Bytes of all of them.
+    pub(crate) all: u64,
+    /// Bytes of those that may come back now.
+    pub(crate) left: u64,
 }
 
 impl Default for Residency {
@@ -69,17 +79,24 @@ impl Default for Residency {
             known: 0,
             found: true,
             thorough: false,
-            windows: HashMap::with_hasher(FixedState::default()),
+            ahead_bytes: 0,
+            recent: Vec::new(),
+            before: Vec::new(),
+            handed_out: 0,
+            round: 1,
             wanted: Vec::new(),
         }
     }
 }
 
 impl Residency {
-    /// The next jobs whose bodies can leave memory, with `bytes` or a little more if there are enough. All jobs have
-    /// numbers below `next_job`.
-    pub(crate) fn cool(&mut self, (jobs, queues): (&Jobs, &Queues), next_job: u64, bytes: u64) -> Cool {
+    /// The next jobs whose bodies can leave memory, which has this room for them: `bytes` or a little more, if there are
+    /// enough. All jobs have numbers below `next_job`.
+    pub(crate) fn cool(&mut self, (jobs, queues): (&Jobs, &Queues), next_job: u64, (bytes, room): (u64, Room)) -> Cool {
         self.begin(next_job);
+        let body_bytes = (jobs.bodies_here() + jobs.stored().1) / (jobs.len() as u64).max(1);
+        let few = room.all / FEW_PART / (queues.len() as u64).max(1) / body_bytes.max(1);
+        let few = u32::try_from(few).map_or(FEW_JOBS, |few| few.min(FEW_JOBS));
         let (mut cool, mut sum) = (Cool::default(), 0);
         'round: while let Some((first, last)) = self.left.pop() {
             for (id, slot) in jobs.newest_from(JobId(last)).take_while(|(id, _)| id.0 >= first) {
@@ -92,7 +109,7 @@ impl Residency {
                     continue;
                 }
                 let Some(job) = jobs.at(slot) else { continue };
-                if self.can_leave(job, queues) {
+                if self.can_leave(job, queues, few) {
                     sum += job.payload.body_len() as u64;
                     cool.bodies.push(id);
                 } else if !job.payload.can_leave() && !jobs.is_beside_next(slot) {
@@ -121,16 +138,16 @@ impl Residency {
         self.known = self.known.max(newest);
     }
 
-    fn can_leave(&self, job: &Job, queues: &Queues) -> bool {
+    fn can_leave(&self, job: &Job, queues: &Queues, few: u32) -> bool {
         let is_leased = matches!(job.state, JobState::Leased(_));
         if is_leased || !job.payload.can_leave() {
             return false;
         }
         let is_near = || match &job.state {
             JobState::Ready => {
-                let few = |queue: &Queue| queue.jobs(JobStateKind::Ready) <= FEW_JOBS;
-                queues.at(job.queue).is_some_and(few)
-                    || self.windows.get(&job.queue).is_some_and(|window| SortKey::of(job) <= window.upto)
+                let soon =
+                    |queue: &Queue| queue.jobs(JobStateKind::Ready) <= few || queue.ahead().has(SortKey::of(job));
+                queues.at(job.queue).is_some_and(soon)
             }
             JobState::Leased(_)
             | JobState::Scheduled(_)
@@ -142,32 +159,63 @@ impl Residency {
         self.thorough || !is_near()
     }
 
-    /// A job of this queue was handed out: the ones behind it are next. Returns how many jobs it has looked at.
+    /// A job was handed out: the ones behind it in its queue are next. Returns how many jobs it has looked at.
     #[inline(never)]
-    pub(crate) fn handed_out(&mut self, jobs: &Jobs, (id, queue): (QueueId, &Queue), at: SortKey) -> u32 {
-        if self.windows.len() >= WINDOWS_MAX && !self.windows.contains_key(&id) {
-            self.windows.clear();
+    pub(crate) fn handed_out(&mut self, (jobs, queues): (&Jobs, &mut Queues), job: &Job, mut room: Room) -> u32 {
+        self.count(job.queue, queues);
+        let Some(mut window) = queues.at(job.queue).map(Queue::ahead) else { return 0 };
+        window.round = self.round;
+        let gone = window.take(SortKey::of(job), job.payload.body_len() as u64);
+        self.ahead_bytes = self.ahead_bytes.saturating_sub(gone);
+        let active = self.recent.len().max(self.before.len()) as u64;
+        let share = (room.all / WINDOWS_PART / active.max(1)).min(WINDOW_BYTES);
+        room.left = room.left.min((room.all / WINDOWS_PART).saturating_sub(self.ahead_bytes));
+        let before = window;
+        if window.jobs <= WINDOW_JOBS / 2 && window.bytes <= share / 2 {
+            self.fill(&mut window, (jobs, queues.at(job.queue)), (share, room.left));
         }
-        let window = self.windows.entry(id).or_insert(Window { upto: at, jobs: 0 });
-        window.jobs = window.jobs.saturating_sub(1);
-        window.upto = window.upto.max(at);
-        if window.jobs > WINDOW_JOBS / 2 {
-            return 0;
-        }
-        let before = window.jobs;
-        let mut bytes = 0;
-        while window.jobs < WINDOW_JOBS && bytes < WINDOW_BYTES {
-            let Some((key, slot)) = queue.ready().after(Some(window.upto)) else { break };
-            window.upto = key;
-            window.jobs += 1;
-            if let Some(job) = jobs.at(slot)
-                && let Some(stored) = job.payload.stored()
-            {
-                bytes += u64::from(stored.len);
-                self.wanted.push((job.id, stored));
+        self.ahead_bytes += window.bytes - before.bytes;
+        let looked = window.jobs - before.jobs;
+        queues.ahead_mut(job.queue).into_iter().for_each(|ahead| *ahead = window);
+        looked
+    }
+
+    /// Adds the next jobs of a queue to its window, up to `share` bytes, or one job that is larger. `left` bytes are left for
+    /// all windows.
+    fn fill(&mut self, window: &mut Ahead, (jobs, queue): (&Jobs, Option<&Queue>), (share, mut left): (u64, u64)) {
+        let Some(queue) = queue else { return };
+        while window.jobs < WINDOW_JOBS
+            && let Some((key, slot)) = queue.ready().after(window.upto)
+        {
+            let job = jobs.at(slot);
+            let bytes = job.map_or(0, |job| job.payload.body_len() as u64);
+            let is_first_of_many = window.bytes == 0 && share < WINDOW_BYTES;
+            if bytes > left || window.bytes + bytes > share && !is_first_of_many {
+                break;
             }
+            (window.upto, window.jobs, window.bytes) = (Some(key), window.jobs + 1, window.bytes + bytes);
+            left -= bytes;
+            self.wanted.extend(job.and_then(|job| Some((job.id, job.payload.stored()?))));
         }
-        window.jobs - before
+    }
+
+    /// Counts the queues that are handed out. At the end of a round, windows of queues that were not are given up.
+    fn count(&mut self, id: QueueId, queues: &mut Queues) {
+        self.handed_out += 1;
+        if queues.at(id).is_some_and(|queue| queue.ahead().round != self.round) {
+            self.recent.push(id);
+        }
+        if self.handed_out < ROUND + 2 * self.recent.len() {
+            return;
+        }
+        for id in std::mem::take(&mut self.before) {
+            let idle = queues.ahead_mut(id).filter(|ahead| ahead.round < self.round);
+            idle.into_iter().for_each(|ahead| (ahead.jobs, ahead.bytes) = (0, 0));
+        }
+        let bytes = self.recent.iter().filter_map(|id| Some(queues.at(*id)?.ahead().bytes));
+        self.ahead_bytes = bytes.sum();
+        self.before = std::mem::take(&mut self.recent);
+        (self.handed_out, self.round) = (0, self.round + 1);
     }
 
     /// The bodies to load.

@@ -127,7 +127,7 @@ impl Hub {
             ticks_at: Timestamp::NEVER,
             loads: Vec::new(),
             waits_for_bodies: false,
-            unreadable: HashSet::default(),
+            unreadable: HashMap::default(),
             gives_up: false,
             large: false,
             large_until: 0,

@@ -34,7 +34,7 @@ const STEP_BYTES: u64 = 1 << 20;
 const READ_BYTES: u64 = 8 << 20;
 /// Bodies that are given out at once.
 const READ_BODIES: usize = 1_024;
-/// How long a body that cannot be read is tried again, before its client is told.
+/// How long a body that cannot be read is tried again, before its job is passed over.
 const TRIED_FOR: Duration = Duration::from_secs(2);
 /// The pause between two tries, and after bodies could not be written.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -185,7 +185,7 @@ impl Work {
         failed.into_iter().for_each(|(load, since, error)| self.failed(load, since, &error));
     }
 
-    /// A body cannot be read. A job that no client waits for is tried again when one does.
+    /// A body cannot be read. It is tried again for a while; one that no client waits for, when a client does.
     fn failed(&mut self, load: Load, since: Instant, error: &io::Error) {
         let Some(mailbox) = &load.who else { return };
         if since.elapsed() < TRIED_FOR && !self.hub.stopping() {
@@ -195,8 +195,8 @@ impl Work {
         self.hub.loading.figures.failed.fetch_add(1, Ordering::Relaxed);
         let job = load.job.0;
         let reason = "body cannot be read";
-        crate::warn_limited!(reason, %error, job, "a job's body cannot be read back into memory: the job keeps its place");
-        self.hub.cannot_load(mailbox, load.job);
+        crate::warn_limited!(reason, %error, job, "a job's body cannot be read back into memory");
+        self.hub.cannot_load(mailbox, load.job, load.from);
     }
 
     // ---- out of memory ----------------------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use windlass_engine::{ClientId, JobId, Timestamp, Token};
 use windlass_session::{Closer, Reason};
 
+pub(crate) use self::letter::GivenUp;
 use self::letter::disclaim;
 pub use self::letter::{Letter, Mail};
 use crate::budget::{Budget, Hold, Member, SMALL_BYTES, Share};

@@ -44,16 +44,32 @@ impl Commit {
         self.bytes
     }
 
-    /// Reads the bodies that are not in memory. Without it such a commit cannot be written.
+    /// Reads the bodies that are not in memory. Without it such a commit cannot be written. Of a job whose body cannot be
+    /// read it has only the changing part, if an earlier commit has the job.
     ///
     /// # Errors
     ///
-    /// The first error of `read`. The bodies that were read stay.
+    /// An error of `read` about a job that no earlier commit has. The bodies that were read stay.
     pub fn load<E>(&mut self, mut read: impl FnMut(Stored) -> Result<Bytes, E>) -> Result<(), E> {
-        for tail in self.runs.iter_mut().filter_map(|run| run.tail.as_deref_mut()) {
-            if let Some(stored) = tail.stored {
-                (tail.body, tail.stored) = (read(stored)?, None);
+        let mut moved = Vec::new();
+        for run in &mut self.runs {
+            let Some(tail) = run.tail.as_deref_mut() else { continue };
+            let Some(stored) = tail.stored else { continue };
+            match read(stored) {
+                Ok(body) => (tail.body, tail.stored) = (body, None),
+                Err(why) if tail.moved.is_empty() => return Err(why),
+                Err(_) => {
+                    self.bytes -= (tail.inline + tail.len()) as u64;
+                    run.range.end -= tail.inline;
+                    moved.append(&mut run.tail.take().unwrap_or_default().framed_moved());
+                }
             }
+        }
+        if !moved.is_empty() {
+            let begin = self.arena.len();
+            self.arena.append(&mut moved);
+            self.bytes += (self.arena.len() - begin) as u64;
+            self.runs.push(Run { range: begin..self.arena.len(), tail: None });
         }
         Ok(())
     }

@@ -70,6 +70,10 @@ impl Journal {
         for change in changes {
             match *change {
                 Change::JobPut(id) => engine.job(id).into_iter().for_each(|job| self.put_job(job)),
+                Change::JobKept(id) => {
+                    self.pending.keep(id);
+                    engine.job(id).into_iter().for_each(|job| self.put_job(job));
+                }
                 Change::JobMoved(id) => engine.job(id).into_iter().for_each(|job| self.moved(job)),
                 Change::SchedulePut(id) => engine.schedule(id).into_iter().for_each(|schedule| self.put(schedule)),
                 Change::ScheduleMoved(id) => engine.schedule(id).into_iter().for_each(|schedule| self.moved(schedule)),
@@ -165,7 +169,7 @@ impl Journal {
         let is_known = |id| !self.pending.is_born(id);
         let mut all = changes.iter();
         all.any(
-            |change| matches!(*change, Change::JobPut(id) | Change::JobMoved(id) | Change::JobGone(id) if is_known(id)),
+            |change| matches!(*change, Change::JobPut(id) | Change::JobKept(id) | Change::JobMoved(id) | Change::JobGone(id) if is_known(id)),
         )
     }
 
@@ -234,7 +238,8 @@ impl Journal {
         self.clean = true;
     }
 
-    /// Writes a whole job, which needs its queue.
+    /// Writes a whole job, which needs its queue. If its body cannot be read when the commit is written, that has only the
+    /// changing part of a job that an earlier commit has.
     fn put_job(&mut self, job: &Job) {
         self.used.insert(job.queue);
         self.put(job);
@@ -242,7 +247,13 @@ impl Journal {
 
     /// Writes a whole job, schedule or batch.
     fn put(&mut self, what: &impl Entity) {
-        self.pending.put(what.id(), |out| put_tail(what, out));
+        let is_known = self.pending.is_known(what.id());
+        self.pending.put(what.id(), |out| {
+            let mut tail = put_tail(what, out);
+            let cold = tail.as_deref_mut().filter(|tail| tail.stored.is_some() && is_known);
+            cold.into_iter().for_each(|tail| what.encode_standing(&mut tail.moved));
+            tail
+        });
     }
 
     /// Writes its changing part, or all of it if it is new in the pending commit.

@@ -4,6 +4,8 @@
 
 use std::collections::BTreeSet;
 
+use foldhash::fast::FixedState;
+use hashbrown::HashSet;
 use windlass_engine::{JobId, Numbered, QueueId};
 
 use crate::codec::Number;
@@ -69,6 +71,8 @@ pub(crate) struct Pending {
     index: Numbered<u32>,
     /// This number and higher ones were assigned in this commit. No other commit has them.
     first_new: JobId,
+    /// Older jobs that no earlier commit has.
+    kept: HashSet<JobId, FixedState>,
     arena: Vec<u8>,
     /// Empty arenas of earlier commits.
     spares: Vec<Vec<u8>>,
@@ -89,6 +93,7 @@ impl Pending {
             queues: BTreeSet::new(),
             index: Numbered::new(NO_RECORD),
             first_new,
+            kept: HashSet::with_hasher(FixedState::default()),
             arena: Vec::new(),
             spares: Vec::new(),
             records: Vec::new(),
@@ -107,6 +112,16 @@ impl Pending {
     /// Whether it was created in this commit.
     pub(crate) fn is_born(&self, id: JobId) -> bool {
         id >= self.first_new
+    }
+
+    /// Whether an earlier commit has it.
+    pub(crate) fn is_known(&self, id: JobId) -> bool {
+        !self.is_born(id) && !self.kept.contains(&id)
+    }
+
+    /// No earlier commit has this job, however old it is.
+    pub(crate) fn keep(&mut self, id: JobId) {
+        self.kept.insert(id);
     }
 
     /// Whether no other commit has it.
@@ -164,16 +179,18 @@ impl Pending {
         let (seq, bytes) = (self.seq, self.bytes);
         (self.seq, self.touched, self.first_new) = (seq + 1, false, first_new);
         (self.bytes, self.holes, self.voids) = (0, 0, 0);
+        self.kept.clear();
         Commit { seq, arena, runs, bytes, ..Commit::default() }
     }
 
     /// Removes all records. Returns the parts of the arena that are valid.
     fn take_runs(&mut self) -> Vec<Run> {
         let (mut runs, taken) = (Vec::<Run>::new(), self.records.len());
-        for record in self.records.drain(..) {
+        for mut record in self.records.drain(..) {
             if record.kind != Kind::Other {
                 self.index.remove(record.id);
             }
+            record.tail.iter_mut().for_each(|tail| tail.inline = record.len);
             let range = record.at..record.at + record.len;
             match runs.last_mut() {
                 _ if record.kind == Kind::Void => {}
@@ -303,8 +320,11 @@ mod tests {
 
     /// What a record has beside its tail, and a tail of this many bytes.
     fn put(pending: &mut Pending, id: u64, inline: usize, tail: usize) -> Vec<u8> {
-        let tail =
-            Tail { result: Bytes::from(vec![7; tail / 3]), body: Bytes::from(vec![8; tail - tail / 3]), stored: None };
+        let tail = Tail {
+            result: Bytes::from(vec![7; tail / 3]),
+            body: Bytes::from(vec![8; tail - tail / 3]),
+            ..Tail::default()
+        };
         let mut whole = vec![id.to_le_bytes()[0]; inline];
         pending.put(JobId(id), |out| {
             out.extend_from_slice(&whole);

@@ -3,6 +3,7 @@
 
 use super::place::remember_put;
 use super::state::State;
+use crate::change::Change;
 use crate::context::Context;
 use crate::ids::QueueId;
 use crate::jobs::{Job, KeyUntil, Retry, Slot, Track};
@@ -22,7 +23,7 @@ pub(super) fn outlast(state: &mut State, slot: Slot, new: &NewJob, context: &mut
     if job.durable && !is_longer {
         return;
     }
-    let (retry, updated_at) = (retry_of(state, job.queue, new), state.wall());
+    let (was_durable, retry, updated_at) = (job.durable, retry_of(state, job.queue, new), state.wall());
     state.jobs.update(slot, |job| {
         if !job.durable {
             (job.durable, job.retry) = (true, retry);
@@ -37,7 +38,11 @@ pub(super) fn outlast(state: &mut State, slot: Slot, new: &NewJob, context: &mut
     if remembered {
         state.jobs.hold_key_until(slot, KeyUntil::Gone, &mut state.timers);
     }
-    remember_put(state, slot, context);
+    if was_durable {
+        remember_put(state, slot, context);
+    } else {
+        context.changes.extend(state.jobs.at(slot).map(|job| Change::JobKept(job.id)));
+    }
 }
 
 /// The producer that attached last collects the end of the job.

@@ -4,6 +4,7 @@
 
 use bytes::Bytes;
 
+use super::ahead::look_ahead;
 use super::place::{count, move_job, observe_wait, remember_move};
 use super::state::State;
 use crate::clients::{Client, Served};
@@ -14,7 +15,6 @@ use crate::jobs::{Holder, Job, JobState, Lease, OnExpiry, Slot};
 use crate::outcome::Taken;
 use crate::queues::{Queue, Queues, SortKey, Whose};
 use crate::request::{LeaseTerms, Select};
-use crate::work::LOOKED_UP;
 
 /// The job of a queue that a client of protocol `own` gets next, in the name of this worker.
 pub(super) fn first(
@@ -100,20 +100,8 @@ pub(super) fn hand_out(
             tag => context.reply(client, tag, Reply::Taken(taken)),
         }
     }
-    look_ahead(state, slot);
-}
-
-/// A job was handed out: the bodies of the next ones of its queue are loaded ahead.
-fn look_ahead(state: &mut State, slot: Slot) {
-    if state.jobs.stored().0 == 0 {
-        return;
-    }
-    let State { residency, jobs, queues, work, .. } = state;
-    if let Some(job) = jobs.at(slot)
-        && let Some(queue) = queues.at(job.queue)
-    {
-        let looked = residency.handed_out(jobs, (job.queue, queue), SortKey::of(job));
-        work.spend(LOOKED_UP * u64::from(looked));
+    if state.jobs.stored().0 > 0 {
+        look_ahead(state, slot);
     }
 }
 

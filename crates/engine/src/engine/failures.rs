@@ -25,6 +25,9 @@ pub const LOSSES: &[u8] = b"losses";
 /// The kind of failure of a job that no worker's protocol could express (conversion error).
 pub const MISFIT: &[u8] = b"conversion";
 
+/// The kind of failure of a job whose body cannot be read back into memory.
+pub const UNREADABLE: &[u8] = b"unreadable";
+
 const HOUR_MS: u64 = 3_600_000;
 
 /// Records a failure and applies the job's retry policy.
@@ -153,6 +156,16 @@ pub(super) fn expire_lease(state: &mut State, slot: Slot, context: &mut Context)
 /// No protocol is left that can express the job. An operator must see the reason.
 pub(super) fn bury_unconvertible(state: &mut State, slot: Slot, why: &Bytes, context: &mut Context) {
     let failure = fail_for_good(state, slot, MISFIT, own(why));
+    notify_end(state, slot, &End::Failed(failure.unwrap_or_default()), context);
+    bury_if_durable(state, slot, context);
+}
+
+/// A job cannot be handed out because its body cannot be read. It is kept for an operator, whatever its policy is: another
+/// place may have the body.
+pub(super) fn bury_unreadable(state: &mut State, slot: Slot, context: &mut Context) {
+    void_token(state, slot, context);
+    let failure = fail_for_good(state, slot, UNREADABLE, Bytes::from_static(b"its body cannot be read"));
+    warn_job(state, WarningKind::Buried, slot, context);
     notify_end(state, slot, &End::Failed(failure.unwrap_or_default()), context);
     bury_if_durable(state, slot, context);
 }

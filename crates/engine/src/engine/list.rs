@@ -443,6 +443,9 @@ fn page_of(
         }
         let job = slot.and_then(|slot| state.jobs.at(slot));
         let (matches, test_cost) = job.map_or((Some(false), 0), |job| matches(state, filter, job));
+        // A job whose body decides and cannot be read is passed over.
+        let is_unreadable = |job: &&Job| state.unreadable.contains(&job.id);
+        let matches = matches.or_else(|| job.filter(is_unreadable).map(|_| false));
         state.work.spend(cost + test_cost);
         left = left.saturating_sub(cost + test_cost);
         if matches != Some(false)

@@ -3,12 +3,24 @@
 use bytes::Bytes;
 
 use super::Engine;
+use super::ahead::{self, room_for_bodies};
 use super::state::State;
 use crate::ids::JobId;
 use crate::jobs::{Job, Slab, Slot, Stored};
 use crate::work::STEP;
 
 impl Engine {
+    /// Bodies begin to leave memory when less than this part of it is left.
+    pub const LEFT_PART: u64 = ahead::LEFT_PART;
+
+    /// Bodies of less than this part of it are left alone while there is room.
+    pub const BODIES_PART: u64 = ahead::BODIES_PART;
+
+    /// Bytes of bodies that fit into memory before some must leave it.
+    pub fn room_for_bodies(&self) -> u64 {
+        room_for_bodies(&self.state).left
+    }
+
     /// Bytes counted for jobs, schedules and batches in memory.
     pub fn resident_bytes(&self) -> u64 {
         self.state.resident_bytes()
@@ -28,8 +40,9 @@ impl Engine {
     /// thousand jobs finds them. The caller writes them somewhere and reports it ([`Engine::set_stored`]). Packs the jobs
     /// it has passed whose bodies are not in memory.
     pub fn cool(&mut self, bytes: u64) -> Vec<(JobId, Bytes)> {
+        let room = room_for_bodies(&self.state);
         let State { residency, jobs, queues, meta, work, .. } = &mut self.state;
-        let cool = residency.cool((jobs, queues), meta.next_job(), bytes);
+        let cool = residency.cool((jobs, queues), meta.next_job(), (bytes, room));
         work.spend(STEP * 4 * cool.looked as u64);
         jobs.pack(cool.jobs.into_iter());
         cool.bodies.into_iter().filter_map(|id| Some((id, jobs.get(id)?.payload.share_body()))).collect()

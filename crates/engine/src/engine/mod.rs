@@ -4,6 +4,7 @@
 //! them.
 
 mod adopt;
+mod ahead;
 mod attach;
 mod attempts;
 mod away;
@@ -62,8 +63,8 @@ use crate::condition::JobReader;
 use crate::context::Context;
 use crate::days::DayBegin;
 use crate::event::Reply;
-use crate::ids::{ClientId, JobId, Protocol, QueueId, Tag, Timestamp};
-use crate::jobs::Job;
+use crate::ids::{ClientId, JobId, Protocol, QueueId, Tag, Timestamp, Token};
+use crate::jobs::{Job, Stored};
 use crate::limits::Limits;
 use crate::meta::EngineMeta;
 use crate::on_dead::OnDead;
@@ -72,7 +73,7 @@ use crate::queues::Queue;
 use crate::schedules::Schedule;
 use crate::work::COMMAND;
 
-pub use self::failures::{LOSSES, MISFIT};
+pub use self::failures::{LOSSES, MISFIT, UNREADABLE};
 pub use self::state::DeadDropped;
 
 /// The queue engine.
@@ -103,8 +104,15 @@ impl Engine {
         state.work.spend(COMMAND);
         catch_up(state, call.context);
         state.queues.begin();
+        let is_short = !call.context.unreadable.is_empty();
+        if is_short {
+            state.unreadable = std::mem::take(&mut call.context.unreadable);
+        }
         if let Err(why) = dispatch(state, command, &mut call) {
             call.reply(Reply::Refused(why));
+        }
+        if is_short {
+            state.unreadable.clear();
         }
         end_visit(state, call.context);
         state.queues.remember_dropped(&mut call.context.changes);
@@ -115,6 +123,29 @@ impl Engine {
     /// same.
     pub fn tick(&mut self, context: &mut Context) {
         catch_up(&mut self.state, context);
+        self.check_in_debug();
+    }
+
+    /// The body of a job that was handed out with this token, but has not left, cannot be read: the job dies, so that no
+    /// other waits behind it, and keeps its place of the body. Returns `false` if the lease has ended, or the body is
+    /// in memory or elsewhere by now.
+    pub fn bury_unreadable(&mut self, (job, token): (JobId, Token), from: Stored, context: &mut Context) -> bool {
+        let state = &mut self.state;
+        catch_up(state, context);
+        let is_so =
+            |job: &Job| job.payload.stored() == Some(from) && job.lease().is_some_and(|lease| lease.token == token);
+        let found = state.jobs.slot(job).filter(|slot| state.jobs.at(*slot).is_some_and(is_so));
+        found.into_iter().for_each(|slot| failures::bury_unreadable(state, slot, context));
+        end_visit(state, context);
+        state.queues.remember_dropped(&mut context.changes);
+        self.check_in_debug();
+        found.is_some()
+    }
+
+    /// A delivery that a client has never got is gone: the client may have another one.
+    pub fn return_credit(&mut self, client: ClientId, context: &mut Context) {
+        take::return_credit(&mut self.state, client, context);
+        end_visit(&mut self.state, context);
         self.check_in_debug();
     }
 

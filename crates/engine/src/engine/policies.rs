@@ -35,6 +35,9 @@ pub(super) fn read_keys(state: &mut State, (after, limit): (Cursor, u32), call: 
         }
         let Some(job) = state.jobs.at(slot).filter(|job| state.queues.lacks_key(job)) else { continue };
         let stored = job.payload.stored().filter(|_| state.queues.keys_are_in_bodies(job.queue));
+        if stored.is_some() && state.unreadable.contains(&id) {
+            continue;
+        }
         let body = lent.get(&id).filter(|(from, _)| stored == Some(*from)).map(|(_, body)| &**body);
         found.push((slot, body));
         call.context.missing.extend(stored.filter(|_| body.is_none()).map(|stored| (id, stored)));

@@ -30,7 +30,8 @@ pub(super) fn redrive(
 ) -> Outcome {
     state.check_name(to)?;
     let page = matching(state, (filter, None), Scope::of(state, call), (after, state.page(limit.min(MOVED_MAX))));
-    let Some((slots, next)) = found(page, call) else { return Ok(()) };
+    let Some((mut slots, next)) = found(page, call) else { return Ok(()) };
+    slots.retain(|slot| state.jobs.at(*slot).is_some_and(|job| !state.unreadable.contains(&job.id)));
     let stored = slots.iter().filter_map(|slot| state.jobs.at(*slot));
     call.context.missing.extend(stored.filter_map(|job| Some((job.id, job.payload.stored()?))));
     if !call.context.missing.is_empty() {

@@ -72,6 +72,8 @@ pub(super) struct State {
     pub(super) followers: BTreeSet<(JobId, JobId)>,
     /// Jobs that deaths in this visit have caused and that are not pushed yet, with the names of the dead.
     pub(super) caused: Vec<(Bytes, NewJob)>,
+    /// Jobs whose bodies this command must do without ([`Context::unreadable`]).
+    pub(super) unreadable: BTreeSet<JobId>,
 }
 
 impl State {
@@ -105,6 +107,7 @@ impl State {
             skip_missed: BTreeSet::new(),
             followers: BTreeSet::new(),
             caused: Vec::new(),
+            unreadable: BTreeSet::new(),
         }
     }
 

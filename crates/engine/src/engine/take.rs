@@ -8,7 +8,7 @@ use super::serve::{serve, wake};
 use super::serving::note_take;
 use super::state::State;
 use super::warnings::warn_unserved;
-use crate::clients::Served;
+use crate::clients::{Client, Served};
 use crate::command::TakeCommand;
 use crate::context::Context;
 use crate::event::Reply;
@@ -193,6 +193,14 @@ fn credit(state: &mut State, id: ClientId, credits: u32, select: Select, context
     state.waiters().add_credit(id, credits, select)?;
     spend_credits(state, id, context);
     Ok(())
+}
+
+/// A client gets a credit back.
+pub(super) fn return_credit(state: &mut State, id: ClientId, context: &mut Context) {
+    let Some(select) = state.clients.get(id).map(Client::select) else { return };
+    if state.waiters().add_credit(id, 1, select).is_ok() {
+        spend_credits(state, id, context);
+    }
 }
 
 /// Gives a client with credits the jobs that are ready, in the order of its own selection.

@@ -1,10 +1,11 @@
 //! Queues. [`Queues`] owns all of them: their settings, the order of their ready jobs, the slots of their throttles,
 //! and the clients that wait at them.
 //!
-//! Reading order: `queue` (the data) · `ready` (the order of ready jobs) · `audience`, `bridge` (which clients see
-//! which jobs) · `consumers`, `unclaimed` (which clients wait where) · `throttle`, `rules`, `patterns`, `ruled`, `figures` ·
-//! `policy`, `policies` (which ready job may start now) · `names` (room for names) · `table` (the owner) · `check`.
+//! Reading order: `queue` (the data) · `ready` (the order of ready jobs) · `ahead` (what is loaded ahead) · `audience`,
+//! `bridge` (which clients see which jobs) · `consumers`, `unclaimed` (which clients wait where) · `throttle`, `rules`,
+//! `patterns`, `ruled`, `figures` · `policy`, `policies` (which ready job may start now) · `names` (room for names) · `table` (the owner) · `check`.
 
+mod ahead;
 mod audience;
 mod bridge;
 #[cfg(any(test, debug_assertions, feature = "testing"))]
@@ -23,6 +24,7 @@ mod table;
 mod throttle;
 mod unclaimed;
 
+pub(crate) use ahead::Ahead;
 pub(crate) use audience::View;
 pub use bridge::Bridge;
 pub(crate) use consumers::{Consumers, WaitKey, WaitsAs};

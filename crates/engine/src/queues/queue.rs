@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 
 use bytes::Bytes;
 
+use super::ahead::Ahead;
 use super::audience::{Class, View};
 use super::consumers::{AllConsumers, Consumers};
 use super::figures::QueueFigures;
@@ -144,6 +145,8 @@ pub struct Queue {
     pub(super) unserved_noticed_at: Option<Timestamp>,
     /// Present since its first event.
     pub(super) figures: Option<Box<QueueFigures>>,
+    /// What of it is loaded ahead.
+    pub(super) ahead: Ahead,
 }
 
 impl Queue {
@@ -170,6 +173,7 @@ impl Queue {
             bridged,
             unserved_noticed_at: None,
             figures: None,
+            ahead: Ahead::default(),
         }
     }
 
@@ -233,6 +237,11 @@ impl Queue {
     pub fn live(&self, of: Option<Protocol>) -> u32 {
         let live = |(state, jobs): (JobStateKind, u32)| if state.is_live() { jobs } else { 0 };
         JobStateKind::ALL.into_iter().zip(self.states(of)).map(live).sum()
+    }
+
+    /// What of it is loaded ahead.
+    pub(crate) const fn ahead(&self) -> Ahead {
+        self.ahead
     }
 
     /// What happened in it, if anything has.

@@ -9,6 +9,7 @@ use bytes::Bytes;
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 
+use super::ahead::Ahead;
 use super::audience::Class;
 use super::bridge::Bridge;
 use super::consumers::{Consumers, WaitKey, WaitsAs};
@@ -421,6 +422,11 @@ impl Queues {
         if let Some(consumers) = self.consumers_mut(id, own) {
             consumers.set_taker(client, takes);
         }
+    }
+
+    /// What of a queue is loaded ahead, to change it.
+    pub(crate) fn ahead_mut(&mut self, id: QueueId) -> Option<&mut Ahead> {
+        self.at_mut(id).map(|queue| &mut queue.ahead)
     }
 
     /// The figures of a queue, to change them.

@@ -19,7 +19,7 @@ fn body(text: &str) -> Bytes {
     format!("{text:.<100}").into()
 }
 
-fn long(queue: &'static str, text: &str) -> Push {
+pub(crate) fn long(queue: &'static str, text: &str) -> Push {
     push(queue).with(|job| job.body = body(text))
 }
 
@@ -35,14 +35,14 @@ impl Cold {
     }
 
     /// With this many jobs in a queue, whose bodies are their numbers.
-    fn with(queue: &'static str, jobs: u64) -> Self {
+    pub(crate) fn with(queue: &'static str, jobs: u64) -> Self {
         let mut cold = Self::new();
         (1..=jobs).for_each(|job| drop(cold.broker.hear(1, long(queue, &job.to_string()))));
         cold
     }
 
     /// Moves the body of a job out of memory. Its place is the job's number, and a thousand more each time.
-    fn store(&mut self, job: u64) -> Stored {
+    pub(crate) fn store(&mut self, job: u64) -> Stored {
         let body = self.broker.engine.job(JobId(job)).unwrap().payload.share_body();
         let at = (0..).map(|times| job + times * 1_000_000).find(|at| !self.disk.contains_key(at)).unwrap();
         assert!(self.broker.engine.set_stored(JobId(job), &body, at), "j{job}");
@@ -56,11 +56,11 @@ impl Cold {
         }
     }
 
-    fn stored(&self, job: u64) -> Option<Stored> {
+    pub(crate) fn stored(&self, job: u64) -> Option<Stored> {
         self.broker.engine.job(JobId(job))?.payload.stored()
     }
 
-    fn load(&mut self, job: JobId, from: Stored) -> bool {
+    pub(crate) fn load(&mut self, job: JobId, from: Stored) -> bool {
         self.broker.engine.set_loaded(job, from, &self.disk[&from.at])
     }
 
@@ -219,7 +219,7 @@ fn a_job_whose_body_is_elsewhere_is_handed_out_with_its_place() {
     let [(_, event)] = &mut events[..] else { panic!("{events:?}") };
     assert!(event.waits_for_body() && event.bodies().eq([(JobId(1), place)]));
     let (waits, empty) = (event.clone(), Event::Reply(Tag(6), Reply::Empty));
-    assert_eq!(waits.without_body().map(|event| format!("{event:?}")), Some(format!("{empty:?}")));
+    assert_eq!(waits.without_body(JobId(1)).map(|event| format!("{event:?}")), Some(format!("{empty:?}")));
     event.supply(|_, _| None);
     assert!(event.waits_for_body(), "there is no body");
     event.supply(|job, from| Some(cold.disk[&from.at].clone()).filter(|_| job == JobId(1)));
@@ -237,7 +237,7 @@ fn a_delivery_waits_for_its_body_and_has_no_other_answer() {
     cold.broker.hear(2, serve("q"));
     let events = cold.broker.hear(2, credit(1));
     let [(_, event @ Event::Notice(Notice::Delivered(_)))] = &events[..] else { panic!("{events:?}") };
-    assert!(event.waits_for_body() && event.without_body().is_none());
+    assert!(event.waits_for_body() && event.without_body(JobId(1)).is_none());
 }
 
 #[test]
@@ -453,7 +453,7 @@ fn a_job_page_waits_for_its_body() {
     let [(_, event)] = &mut events[..] else { panic!("{events:?}") };
     assert!(event.waits_for_body());
     let refused = Event::Reply(Tag(6), Reply::Refused(Refusal::Unavailable));
-    assert_eq!(format!("{:?}", event.without_body()), format!("{:?}", Some(refused)));
+    assert_eq!(format!("{:?}", event.without_body(JobId(1))), format!("{:?}", Some(refused)));
     event.supply(|_, from| Some(cold.disk[&from.at].clone()));
     let Event::Reply(_, Reply::Looked { job: Some(view), .. }) = event else { panic!("{event:?}") };
     assert_eq!(view.job.body(), body("1"));

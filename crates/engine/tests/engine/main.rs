@@ -3,6 +3,7 @@
 
 mod acknowledges;
 mod adopt;
+mod ahead;
 mod attempts;
 mod away;
 mod batches;
@@ -37,6 +38,7 @@ mod throttles;
 mod track;
 mod unclaimed;
 mod unique;
+mod unreadable;
 mod values;
 mod waiting;
 mod warnings;

@@ -91,6 +91,12 @@ async fn limits(app: &App) -> Vec<Concern> {
         let text = format!("Jobs take {} of {} MiB of memory: limits.memory", in_memory >> 20, most >> 20);
         bad(text, "/queues?sort=-states.ready")
     });
+    let [.., unreadable] = snapshot.memory.loads;
+    let unreadable = (unreadable > 0).then(|| {
+        let text =
+            format!("Bodies of jobs could not be read back into memory, {unreadable} times: their jobs are dead");
+        bad(text, "/jobs?state=dead")
+    });
     let free = snapshot.free_bytes.filter(|free| *free < ROOM);
     let free = free.map(|free| bad(format!("The disk of the store has {} MiB left", free >> 20), ""));
     let now = app.now().wall.0 / 1_000;
@@ -101,5 +107,5 @@ async fn limits(app: &App) -> Vec<Concern> {
         }
         _ => None,
     });
-    jobs.into_iter().chain(bytes).chain(memory).chain(free).chain(ends).collect()
+    jobs.into_iter().chain(bytes).chain(memory).chain(unreadable).chain(free).chain(ends).collect()
 }

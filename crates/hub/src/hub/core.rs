@@ -1,6 +1,6 @@
 //! The engine with its journal and its clients' mailboxes, which one lock guards.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -48,8 +48,8 @@ pub(super) struct Core {
     pub(super) loads: Vec<Load>,
     /// The last command waits for some of them.
     pub(super) waits_for_bodies: bool,
-    /// Clients with a command that waits for a body that cannot be read.
-    pub(super) unreadable: HashSet<ClientId>,
+    /// Jobs whose bodies cannot be read, and the clients with a command that waits for them.
+    pub(super) unreadable: HashMap<ClientId, BTreeSet<JobId>>,
     /// Another daemon is about to lead: no more jobs are handed out.
     pub(super) gives_up: bool,
     /// This visit contains a large job.

@@ -1,24 +1,23 @@
 //! Bodies that are not in memory: a visit reports them, and the loading thread changes them under the lock.
 
 use std::collections::BTreeMap;
-use std::io;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use windlass_engine::{ClientId, Command, JobId, Refusal, Stored, Tag};
+use windlass_engine::{ClientId, Command, Engine, JobId, Stored, Tag};
 use windlass_session::Item;
 use windlass_store::Commit;
 
 use super::{Core, Hub};
 use crate::clock;
 use crate::loads::Load;
-use crate::mailbox::Mailbox;
+use crate::mailbox::{GivenUp, Mailbox};
 
 /// Bodies begin to leave memory when less than this part of it is left.
-const LEFT_PART: u64 = 4;
+const LEFT_PART: u64 = Engine::LEFT_PART;
 
 /// Bodies of less than this part of it are left alone while there is room.
-const BODIES_PART: u64 = 64;
+const BODIES_PART: u64 = Engine::BODIES_PART;
 
 /// A job waits for this part of memory beside its body.
 const BESIDE_PART: u64 = 64;
@@ -77,15 +76,14 @@ impl Core {
             self.apply(client, tag, command);
             return None;
         }
-        let is_in_vain = self.unreadable.remove(&client);
+        let unreadable = self.unreadable.remove(&client).unwrap_or_default();
+        self.context.unreadable.clone_from(&unreadable);
         self.apply(client, tag, command.clone());
         if self.context.missing.is_empty() {
             return None;
         }
-        if is_in_vain {
-            self.context.missing.clear();
-            self.refuse(client, tag, Refusal::Unavailable);
-            return None;
+        if !unreadable.is_empty() {
+            self.unreadable.insert(client, unreadable);
         }
         let who = self.mailboxes.get(&client);
         let load = |(job, from)| Load { job, from, who: who.cloned(), is_for_mail: false };
@@ -98,7 +96,13 @@ impl Core {
 impl Hub {
     /// Reads the bodies that a commit needs. The lock is not held.
     pub(super) fn load_bodies_of(&self, commit: &mut Commit) {
-        if let Err(error) = commit.load(|stored| self.loading.reader()?.read(stored)) {
+        let read = |stored| {
+            self.loading.reader()?.read(stored).inspect_err(|error| {
+                let reason = "body of a commit";
+                crate::warn_limited!(reason, %error, "a job's body cannot be read, which a commit needs");
+            })
+        };
+        if let Err(error) = commit.load(read) {
             // The log lacks nothing that was acknowledged.
             tracing::error!(
                 %error,
@@ -159,11 +163,7 @@ impl Hub {
     /// Bytes of bodies that fit into memory before some must leave it.
     pub(crate) fn memory_left(&self) -> u64 {
         let core = self.lock();
-        let (max, used) = (core.engine.limits().memory_max, core.memory_used());
-        // The other half of the room is for new jobs.
-        let half = max.saturating_sub(used) / 2;
-        let few = (max / BODIES_PART).saturating_sub(core.engine.bodies_here()).min(half);
-        (max - max / LEFT_PART).saturating_sub(used).max(few)
+        core.engine.room_for_bodies().saturating_sub(core.journal.uncommitted_bytes())
     }
 
     /// Whether memory holds more than it may.
@@ -207,24 +207,42 @@ impl Hub {
         self.end(core);
     }
 
-    /// Reads bodies on this thread.
-    pub(super) fn read_now(&self, missing: Vec<(JobId, Stored)>) -> Result<BTreeMap<JobId, (Stored, Bytes)>, Refusal> {
-        let read = |(job, from): (JobId, Stored)| Ok((job, (from, self.loading.reader()?.read(from)?)));
-        let bodies = missing.into_iter().map(read).collect::<io::Result<_>>();
-        bodies.inspect_err(|error| tracing::error!(%error, "a job's body cannot be read")).or(Err(Refusal::Unavailable))
+    /// Reads bodies on this thread. Returns the jobs whose bodies cannot be read, too.
+    pub(super) fn read_now(&self, missing: Vec<(JobId, Stored)>) -> (BTreeMap<JobId, (Stored, Bytes)>, Vec<JobId>) {
+        let (mut lent, mut unreadable) = (BTreeMap::new(), Vec::new());
+        for (job, from) in missing {
+            match self.loading.reader().and_then(|reader| reader.read(from)) {
+                Ok(body) => drop(lent.insert(job, (from, body))),
+                Err(error) => {
+                    let (reason, job_number) = ("body cannot be read", job.0);
+                    crate::warn_limited!(reason, %error, job = job_number, "a job's body cannot be read");
+                    unreadable.push(job);
+                }
+            }
+        }
+        (lent, unreadable)
     }
 
-    /// A body cannot be read: mail that waits for it gets another answer, and a job goes back to its place. A
-    /// command that waits for it is refused when it is given again.
-    pub(crate) fn cannot_load(&self, mailbox: &Arc<Mailbox>, job: JobId) {
-        let given_up = mailbox.give_up_on(job);
+    /// A body cannot be read. Mail that waits for it gets another answer. A job that was to be handed out dies, so that
+    /// others do not wait behind it; while the daemon stops it goes back to its place. A command that waits for
+    /// the body passes over its job when it is given again.
+    pub(crate) fn cannot_load(&self, mailbox: &Arc<Mailbox>, job: JobId, from: Stored) {
+        let GivenUp { waited, unsent, deliveries } = mailbox.give_up_on(job);
         let mut core = self.lock();
         core.begin(&clock::read(), &self.budget);
         let client = mailbox.client();
-        match given_up {
-            Some(unsent) => core.release(client, unsent),
-            None if core.mailboxes.contains_key(&client) => drop(core.unreadable.insert(client)),
-            None => {}
+        for (job, token) in unsent {
+            let Core { engine, context, .. } = &mut *core;
+            if self.stopping() || !engine.bury_unreadable((job, token), from, context) {
+                core.release(client, vec![(job, token)]);
+            }
+        }
+        if core.mailboxes.contains_key(&client) {
+            let Core { engine, context, unreadable, .. } = &mut *core;
+            if !waited {
+                unreadable.entry(client).or_default().insert(job);
+            }
+            (0..deliveries).for_each(|_| engine.return_credit(client, context));
         }
         self.end(core);
         mailbox.ring();

@@ -3,7 +3,7 @@
 //! A visit ends when it has cost enough for one turn, when its answers fill the peer's room, and before a large job
 //! that has to wait. The rest stays for a later visit.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -113,13 +113,14 @@ impl Broker for Hub {
     }
 
     fn ask(&self, command: Command) -> Result<Reply, Refusal> {
-        let mut lent = BTreeMap::new();
+        let (mut lent, mut unreadable) = (BTreeMap::new(), BTreeSet::new());
         // A body may have another place by the time it is read.
         for _ in 0..READS_MAX {
             let mut core = self.lock();
             core.begin(&clock::read(), &self.budget);
             core.context.lent = std::mem::take(&mut lent);
             core.apply(OURSELVES, Tag::NONE, ClientCommand::Open(ClientInfo::default()));
+            core.context.unreadable.clone_from(&unreadable);
             core.apply(OURSELVES, ASKED, command.clone());
             core.apply(OURSELVES, Tag::NONE, ClientCommand::Close);
             let events = std::mem::take(&mut core.context.events);
@@ -136,7 +137,11 @@ impl Broker for Hub {
                 Some(Reply::Refused(why)) => return Err(why),
                 Some(reply) => return Ok(reply),
                 None if missing.is_empty() => return Err(Refusal::Unknown),
-                None => lent = self.read_now(missing)?,
+                None => {
+                    let more;
+                    (lent, more) = self.read_now(missing);
+                    unreadable.extend(more);
+                }
             }
         }
         Err(Refusal::Unavailable)

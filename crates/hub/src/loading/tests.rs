@@ -4,8 +4,9 @@ use std::collections::VecDeque;
 
 use windlass_engine::{
     BulkCommand, Clash, ClientCommand, ClientId, ClientInfo, Command, Condition, Engine, Event, Filter, From,
-    JobCommand, JobRef, KeySource, LeaseCommand, LeaseTerms, Limits, Listen, NewJob, Notice, Policy, Proof, Protocol,
-    Query, QueueCommand, QueueSettings, Refusal, Reply, Select, Subscription, Tag, Take, TakeCommand, Unique, Wait,
+    JobCommand, JobRef, JobState, KeySource, LeaseCommand, LeaseTerms, Limits, Listen, Mutation, NewJob, Notice,
+    Policy, Proof, Protocol, Query, QueueCommand, QueueSettings, Refusal, Reply, Select, Subscription, Tag, Take,
+    TakeCommand, Unique, Wait,
 };
 use windlass_session::Item;
 use windlass_store::{Journal, Log as _, StoreLimits, open_parts};
@@ -68,6 +69,11 @@ fn finish(job: u64) -> Command {
 fn list(conditions: Vec<Condition>) -> Command {
     let filter = Filter { conditions, ..Filter::default() }.into();
     Query::Jobs { filter, after: Default::default(), limit: 10 }.into()
+}
+
+/// Changes all jobs.
+fn mutate(action: Mutation) -> Command {
+    BulkCommand::Mutate { filter: Filter::default().into(), action, after: Default::default(), limit: 10 }.into()
 }
 
 fn with_text(number: u8) -> Command {
@@ -339,16 +345,16 @@ fn a_body_that_cannot_be_read_is_tried_again() {
 }
 
 #[test]
-fn a_job_whose_body_cannot_be_read_keeps_its_place_and_others_go_on() {
-    let mut bench = Bench::with_cold_jobs(2);
-    let other = NewJob { queue: Bytes::from_static(b"other"), ..job(9, BODY) };
-    bench.run(1, JobCommand::Push(Box::new(other)).into());
+fn a_job_whose_body_cannot_be_read_dies_and_those_behind_it_are_handed_out() {
+    let mut bench = Bench::with_cold_jobs(1);
+    bench.run(1, push(2));
     let file = bench.lose_file();
     bench.visit(2, &mut items([take(), Query::Stats.into()]));
     bench.steps();
     bench.lose_patience();
     let log = crate::testing::captured(|| bench.steps());
-    assert!(log.contains("a job's body cannot be read back into memory: the job keeps its place"), "{log}");
+    assert!(log.contains("a job's body cannot be read back into memory"), "{log}");
+    assert!(log.contains("it is in the dead-letter queue"), "{log}");
     assert!(log.contains(std::env::temp_dir().join("bodies").to_str().unwrap()), "the file is named: {log}");
     let mail = bench.mail(2);
     assert!(
@@ -356,10 +362,10 @@ fn a_job_whose_body_cannot_be_read_keeps_its_place_and_others_go_on() {
         "{mail:?}"
     );
     assert_eq!(bench.hub.loading.figures().failed.load(Ordering::Relaxed), 1);
-    let from = From::Listed { queues: vec![Bytes::from_static(b"other")], lease: LeaseTerms::CONNECTION };
-    let take_other = Take { from, select: Select::ListOrder, wait: Wait::No, worker: Bytes::new() };
-    assert_eq!(bodies(&bench.run(2, TakeCommand::Take(take_other).into())), [Some(filled(9, BODY))]);
+    assert_eq!((bodies(&bench.run(2, take())), bench.stored().0), (vec![Some(filled(2, BODY))], 1));
+    // The job is not gone: once its body can be read, a retry runs it.
     bench.work.file = file;
+    bench.run(1, mutate(Mutation::Requeue));
     bench.visit(3, &mut items([take()]));
     bench.steps();
     let mail = bench.mail(3);
@@ -368,37 +374,83 @@ fn a_job_whose_body_cannot_be_read_keeps_its_place_and_others_go_on() {
 }
 
 #[test]
-fn a_delivery_whose_body_cannot_be_read_ends_its_connection() {
+fn a_daemon_that_stops_buries_no_job() {
     let mut bench = Bench::with_cold_jobs(1);
-    let file = bench.lose_file();
+    bench.lose_file();
+    bench.visit(2, &mut items([take()]));
+    bench.hub.stop();
+    bench.steps();
+    let is_ready = |engine: &mut Engine| engine.job(JobId(1)).is_some_and(|job| job.state == JobState::Ready);
+    assert!(bench.hub.with_journal(|engine, _| is_ready(engine)));
+}
+
+/// Its credit is used for the next job.
+#[test]
+fn another_job_is_delivered_for_one_whose_body_cannot_be_read() {
+    let mut bench = Bench::with_cold_jobs(1);
+    bench.run(1, push(2));
+    let _file = bench.lose_file();
     bench.visit(2, &mut items(one_credit()));
     bench.steps();
     bench.lose_patience();
     bench.steps();
-    assert!(bench.mailbox(2).close_reason().is_some());
-    while !bench.hub.close(ClientId(2)) {}
-    bench.work.file = file;
-    bench.visit(3, &mut items([take()]));
-    bench.steps();
-    assert_eq!(bodies(&bench.mail(3)), [Some(filled(1, BODY))]);
+    let delivered = bench.mail(2).into_iter().filter(|event| event.handed_out().is_some());
+    assert_eq!(bodies(&delivered.collect::<Vec<_>>()), [Some(filled(2, BODY))]);
+    assert!(bench.mailbox(2).close_reason().is_none() && bench.mailbox(2).len() == 0);
 }
 
 #[test]
-fn a_listing_whose_bodies_cannot_be_read_is_refused() {
+fn lists_and_changes_do_without_bodies_that_cannot_be_read() {
     let mut bench = Bench::with_cold_jobs(3);
-    let file = bench.lose_file();
+    let _file = bench.lose_file();
     let (mut rows, mut read) = (items([list(Vec::new())]), items([with_text(1), Query::Stats.into()]));
+    let mut job = items([Query::Job(JobRef::Id(JobId(1))).into()]);
     assert!(bench.visit(2, &mut rows) == Visited::All && bench.visit(3, &mut read) == Visited::UntilRung);
+    assert!(bench.visit(4, &mut job) == Visited::All);
     bench.steps();
     bench.is_rung(3);
     bench.lose_patience();
     bench.steps();
-    assert_eq!(refusals(&bench.mail(2)), [Some(Refusal::Unavailable)]);
+    let mail = bench.mail(2);
+    let [Event::Reply(_, Reply::Jobs { rows, .. })] = &mail[..] else { panic!("{mail:?}") };
+    assert_eq!(rows.iter().map(|row| row.job.body().len()).collect::<Vec<_>>(), [0, 0, 0]);
+    assert_eq!(refusals(&bench.mail(4)), [Some(Refusal::Unavailable)], "who asks for one job asks for its body");
     assert!(bench.is_rung(3) && bench.visit(3, &mut read) == Visited::All);
-    assert_eq!(refusals(&bench.mail(3)), [Some(Refusal::Unavailable), None]);
-    bench.work.file = file;
-    let mut again = items([with_text(1)]);
-    assert!(bench.visit(3, &mut again) == Visited::UntilRung, "it is tried again");
+    let mail = bench.mail(3);
+    let [Event::Reply(_, Reply::Jobs { rows, .. }), _] = &mail[..] else { panic!("{mail:?}") };
+    assert_eq!(rows.len(), 0, "no text is found in them");
+    let mail = bench.run(1, mutate(Mutation::Kill));
+    assert!(matches!(mail[..], [Event::Reply(_, Reply::Mutated { changed: 3, .. })]), "{mail:?}");
+}
+
+/// A job that an earlier commit has is written without its body, and the daemon goes on.
+#[test]
+fn a_commit_does_without_a_body_that_it_cannot_read() {
+    let bench = Bench::of(u64::MAX, Durability::Durable);
+    let keyed = |key: &'static [u8]| {
+        let unique = Some(Unique { key: Bytes::from_static(key), clash: Clash::Attach, until: Default::default() });
+        JobCommand::Push(Box::new(NewJob { unique, ..job(1, BODY) })).into()
+    };
+    let mut log = MemoryLog::new();
+    let mut commit = |bench: &Bench| {
+        while let Some(Cut { commit, .. }) = bench.hub.cut() {
+            log.append(&commit).unwrap();
+            bench.hub.committed(commit);
+        }
+    };
+    bench.visit(1, &mut items([keyed(b"k")]));
+    commit(&bench);
+    bench.visit(1, &mut items([mutate(Mutation::Kill)]));
+    commit(&bench);
+    // A place where no body is.
+    assert!(bench.hub.with_journal(|engine, _| engine.set_stored(JobId(1), &filled(1, BODY), 1 << 30)));
+    // Its key is its own again, which only a whole record says.
+    bench.visit(1, &mut items([mutate(Mutation::Requeue)]));
+    commit(&bench);
+    let (table, limits) = (Box::new(MemoryTable::new()), StoreLimits::default());
+    let (_, recovered) = open_parts(&log, table, &limits, Limits::default(), 1).unwrap();
+    let job = recovered.engine.job(JobId(1)).unwrap();
+    assert_eq!((job.body(), &job.state), (&filled(1, BODY)[..], &JobState::Ready));
 }
 
 /// The daemon's own commands have no mailbox to wait with. No body comes back into memory for its key.

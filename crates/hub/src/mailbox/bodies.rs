@@ -1,10 +1,10 @@
 //! Mail that waits for bodies.
 
 use bytes::Bytes;
-use windlass_engine::{JobId, Stored, Token};
-use windlass_session::Reason;
+use windlass_engine::{JobId, Stored};
 
-use super::{Mail, Mailbox};
+use super::Mailbox;
+use super::letter::{GivenUp, Mail};
 
 impl Mailbox {
     /// Puts bodies into the mail that waits for them, and rings.
@@ -21,31 +21,25 @@ impl Mailbox {
         self.ring();
     }
 
-    /// The body of this job cannot be read: its mail gets another answer. Returns the jobs that the owner does not get;
-    /// one that has no such answer ends the owner's connection. `None`: no mail here waits for it.
-    pub(crate) fn give_up_on(&self, job: JobId) -> Option<Vec<(JobId, Token)>> {
-        let (mut unsent, mut waits, mut is_mute) = (Vec::new(), false, false);
+    /// The body of this job cannot be read: its mail gets another answer, and a delivery of it is dropped.
+    pub(crate) fn give_up_on(&self, job: JobId) -> GivenUp {
+        let mut given_up = GivenUp::default();
         let mut inner = self.lock();
-        for letter in &mut inner.mail {
-            let Mail::Event(event) = &mut letter.mail else { continue };
+        inner.mail.retain_mut(|letter| {
+            let Mail::Event(event) = &mut letter.mail else { return true };
             if !event.bodies().any(|(other, _)| other == job) {
-                continue;
+                return true;
             }
-            waits = true;
-            match event.without_body() {
-                Some(answer) => {
-                    unsent.extend(event.handed_out().map(|job| (job.id, job.token)));
-                    (*event, letter.hold) = (answer, None);
-                }
-                None => is_mute = true,
-            }
-        }
+            given_up.waited = true;
+            given_up.unsent.extend(event.handed_out().map(|job| (job.id, job.token)));
+            let answer = event.without_body(job);
+            given_up.deliveries += u32::from(answer.is_none());
+            answer.map(|answer| (*event, letter.hold) = (answer, None)).is_some()
+        });
+        inner.urgent &= !inner.mail.is_empty();
         inner.weigh();
         self.count(&inner);
         drop(inner);
-        if is_mute {
-            self.evict(Reason::ClosedByServer);
-        }
-        waits.then_some(unsent)
+        given_up
     }
 }

@@ -70,6 +70,17 @@ impl Letter {
     }
 }
 
+/// What waited for a body that cannot be read.
+#[derive(Debug, Default)]
+pub(crate) struct GivenUp {
+    /// Some mail did.
+    pub(crate) waited: bool,
+    /// Its job, if the mail handed it out: the owner does not get it.
+    pub(crate) unsent: Vec<(JobId, Token)>,
+    /// How many deliveries of it were dropped.
+    pub(crate) deliveries: u32,
+}
+
 /// Turns an acknowledgement that can no longer be given into an unknown outcome.
 pub(super) fn disclaim(mail: &mut Mail) {
     if let Mail::Event(Event::Reply(tag, reply)) = mail

@@ -16,7 +16,7 @@ use super::standing::{
     read_losses, read_standing, read_told,
 };
 use super::{COUNT_MAX, PUT, owned_if};
-use crate::codec::{DecodeError, Reader, code, put_bytes, put_i64, put_time, put_u32, put_u64};
+use crate::codec::{DecodeError, Number, Reader, code, put_bytes, put_i64, put_time, put_u32, put_u64};
 
 /// The last bytes of a record, not yet copied: a result, then a body.
 #[derive(Clone, Debug, Default)]
@@ -25,11 +25,22 @@ pub(crate) struct Tail {
     pub(crate) body: Bytes,
     /// Where the body is, until it is read into `body`.
     pub(crate) stored: Option<Stored>,
+    /// The record to write if it cannot be read: the changing part of the job, the rest of which an earlier commit has.
+    pub(crate) moved: Vec<u8>,
+    /// Bytes of the record before the tail.
+    pub(crate) inline: usize,
 }
 
 impl Tail {
     pub(crate) fn len(&self) -> usize {
         self.result.len() + self.stored.map_or(self.body.len(), |stored| stored.len as usize)
+    }
+
+    /// The changing part of the job, with its length in front.
+    pub(crate) fn framed_moved(&self) -> Vec<u8> {
+        let mut framed = Number::of(self.moved.len() as u64).to_vec();
+        framed.extend_from_slice(&self.moved);
+        framed
     }
 
     pub(crate) fn append_to(&self, out: &mut Vec<u8>) {
@@ -68,7 +79,7 @@ pub(crate) fn encode_put(job: &Job, inline_max: usize, out: &mut Vec<u8>) -> Tai
     put_u64(out, body_bytes as u64);
     if stored.is_some() || body_bytes + result.map_or(0, Bytes::len) > inline_max {
         let body = if stored.is_some() { Bytes::new() } else { job.payload.share_body() };
-        return Tail { result: result.cloned().unwrap_or_default(), body, stored };
+        return Tail { result: result.cloned().unwrap_or_default(), body, stored, ..Tail::default() };
     }
     if let Some(result) = result {
         out.extend_from_slice(result);

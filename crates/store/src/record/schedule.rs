@@ -101,7 +101,7 @@ pub(crate) fn encode_schedule(schedule: &Schedule, inline_max: usize, out: &mut 
     NextRun::of(schedule).put(out);
     put_u64(out, job.body.len() as u64);
     if job.body.len() > inline_max {
-        return Tail { result: Bytes::new(), body: job.body.clone(), stored: None };
+        return Tail { result: Bytes::new(), body: job.body.clone(), ..Tail::default() };
     }
     out.extend_from_slice(&job.body);
     Tail::default()

@@ -29,7 +29,9 @@ impl Journal {
     pub(crate) fn write(&mut self, engine: &Engine, changes: &[Change], bodies: &Bodies) {
         for change in changes {
             match *change {
-                Change::JobPut(id) => self.jobs.extend(engine.job(id).map(|job| (id, bodies.whole(image(job))))),
+                Change::JobPut(id) | Change::JobKept(id) => {
+                    self.jobs.extend(engine.job(id).map(|job| (id, bodies.whole(image(job)))))
+                }
                 Change::JobMoved(id) => {
                     if let Some(job) = engine.job(id) {
                         let Some(kept) = self.jobs.get_mut(&id) else { panic!("{id:?} moved but was never put") };

@@ -19,7 +19,7 @@ impl Tenure for Given {
         thread::yield_now();
     }
 
-    fn lost(&self) -> Option<StoreError> {
+    fn lost(&self) -> Option<windlass_store::Error> {
         None
     }
 

@@ -136,7 +136,7 @@ fn what_is_needed_soon_is_loaded_as_far_as_there_is_room() {
     bench.hub.with_journal(|engine, _| engine.set_limits(Limits { memory_max, ..Limits::default() }));
     bench.visit(2, &mut items([take()]));
     load_all(&mut bench);
-    assert!((42..48).contains(&bench.stored().0), "{} of 50 are left", bench.stored().0);
+    assert!((42..=48).contains(&bench.stored().0), "{} of 50 are left", bench.stored().0);
 }
 
 #[test]
