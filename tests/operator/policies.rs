@@ -42,7 +42,7 @@ fn submit(daemon: &Daemon, queue: &str, bodies: &[&'static str]) {
 #[test]
 fn a_policy_set_while_jobs_wait_holds_over_a_restart_until_a_reload() {
     let dir = tempfile::tempdir().unwrap();
-    let configured = "[queues.\"mail*\"]\nkey = { prefix = '|' }\nper_key = { running = 2 }\n";
+    let configured = "server.return_grace = 0\n[queues.\"mail*\"]\nkey = { prefix = '|' }\nper_key = { running = 2 }\n";
     let mut daemon = daemon(dir.path()).set(configured).start();
     submit(&daemon, "mail", &["a|1", "a|2", "b|3"]);
     let by_header = json!({"key": {"header": "Tenant"}, "ordered": true});
@@ -90,7 +90,8 @@ fn an_ordered_key_keeps_its_order_over_a_stop_that_outlasts_a_retry() {
     assert_eq!(first.workload, "a|1");
     peer.send(&Request::Work { handle: first.handle, report: Report::Fail }).unwrap();
     wait_until("it waits for its retry", || row(&daemon, "mail")["states"]["retrying"] == 1);
-    daemon.stop();
+    daemon.signal("TERM");
+    daemon.wait();
     // The pause is over before the daemon is there again.
     std::thread::sleep(Duration::from_millis(1_100));
     daemon.restart();

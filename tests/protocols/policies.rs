@@ -34,8 +34,11 @@ fn a_rate_holds_for_a_cycle_queue() {
     let rate = |jobs: &str| format!("[queues.spiderq]\nrate = {{ jobs = {jobs} }}\n");
     let daemon = daemon(dir.path()).set(&rate("1, per = '1h'")).start();
     let mut client = Bare::connect(daemon.address("spiderq"));
+    assert_eq!(client.ask(&add("first", b"value")), ADDED);
     assert_eq!(client.ask(&add("entry", b"value")), ADDED);
-    assert_eq!(client.ask(&lend(1_000, false)), EMPTY, "the first token comes after an hour");
+    let lent = client.ask(&lend(60_000, false));
+    assert_eq!(Lease::of(&lent).map(|lease| lease.key), Some("first".to_owned()));
+    assert_eq!(client.ask(&lend(1_000, false)), EMPTY, "the next token comes after an hour");
     client.say(&lend(1_000, true));
     let file = dir.path().join("windlass.toml");
     let written = std::fs::read_to_string(&file).unwrap();

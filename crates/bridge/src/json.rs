@@ -5,9 +5,10 @@ use std::fmt;
 use std::io;
 
 use serde::Deserialize;
-use serde::de::{Deserializer, Error as _, MapAccess, Visitor};
+use serde::de::{DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::ser::{Formatter, Serializer};
 use serde_json::value::RawValue;
+use windlass_engine::BODY_READ_MAX;
 
 /// How deep converted JSON may be nested, the outermost value included. This code does not recurse, but the next reader
 /// may, and was written for its own protocol's depth.
@@ -74,13 +75,89 @@ pub fn at<'a>(value: &'a RawValue, pointer: &str) -> Option<&'a RawValue> {
     Some(at)
 }
 
-/// What stands at a JSON pointer in a text, as a key: the content of a string, or a number or a truth value as written.
+/// What stands at a JSON pointer in a text, as a key: the content of a string, or a number or a truth value as written. Of a
+/// text that is longer than [`BODY_READ_MAX`] bytes it must stand before that.
 pub fn key(body: &[u8], pointer: &str) -> Option<Vec<u8>> {
-    let found = at(value(body)?, pointer)?;
+    let found = leaf(body, pointer)?;
     match found.get().as_bytes().first()? {
         b'"' => Some(text(found)?.into_owned().into_bytes()),
         b'{' | b'[' | b'n' => None,
         _ => Some(found.get().into()),
+    }
+}
+
+/// The content of a string at a JSON pointer in a text, as [`key`] finds it; nothing if there is no string.
+pub fn text_at<'a>(body: &'a [u8], pointer: &str) -> Cow<'a, [u8]> {
+    match leaf(body, pointer).and_then(text) {
+        Some(Cow::Borrowed(text)) => Cow::Borrowed(text.as_bytes()),
+        Some(Cow::Owned(text)) => Cow::Owned(text.into_bytes()),
+        None => Cow::Borrowed(&[]),
+    }
+}
+
+fn leaf<'a>(body: &'a [u8], pointer: &str) -> Option<&'a RawValue> {
+    match body.get(..BODY_READ_MAX).filter(|_| body.len() > BODY_READ_MAX) {
+        Some(begin) => early(begin, pointer),
+        None => at(value(body)?, pointer),
+    }
+}
+
+/// The value at a JSON pointer in the beginning of a text. If an object has a name twice, the first counts.
+fn early<'a>(begin: &'a [u8], pointer: &str) -> Option<&'a RawValue> {
+    let unescaped = |token: &str| token.replace("~1", "/").replace("~0", "~");
+    let tokens: Vec<String> = pointer.split('/').skip(1).map(unescaped).collect();
+    let mut found = None;
+    // It ends with an error, because the rest is not read.
+    let _ = Walk { tokens: &tokens, found: &mut found }.deserialize(&mut serde_json::Deserializer::from_slice(begin));
+    found
+}
+
+/// Walks along a pointer, and stops where it ends.
+struct Walk<'t, 'f, 'a> {
+    tokens: &'t [String],
+    found: &'f mut Option<&'a RawValue>,
+}
+
+impl<'a> DeserializeSeed<'a> for Walk<'_, '_, 'a> {
+    type Value = ();
+
+    fn deserialize<D: serde::Deserializer<'a>>(self, from: D) -> Result<(), D::Error> {
+        if self.tokens.is_empty() {
+            *self.found = Some(<&RawValue>::deserialize(from)?);
+            return Ok(());
+        }
+        from.deserialize_any(self)
+    }
+}
+
+impl<'a> Visitor<'a> for Walk<'_, '_, 'a> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object or a list")
+    }
+
+    fn visit_map<M: MapAccess<'a>>(self, mut map: M) -> Result<(), M::Error> {
+        let Some((token, tokens)) = self.tokens.split_first() else { return Ok(()) };
+        while let Some(Text(name)) = map.next_key()? {
+            if name == **token {
+                map.next_value_seed(Walk { tokens, found: self.found })?;
+                break;
+            }
+            map.next_value::<IgnoredAny>()?;
+        }
+        Err(M::Error::custom("the rest is not read"))
+    }
+
+    fn visit_seq<S: SeqAccess<'a>>(self, mut list: S) -> Result<(), S::Error> {
+        let Some((token, tokens)) = self.tokens.split_first() else { return Ok(()) };
+        for _ in 0..token.parse().unwrap_or(usize::MAX) {
+            if list.next_element::<IgnoredAny>()?.is_none() {
+                break;
+            }
+        }
+        list.next_element_seed(Walk { tokens, found: self.found })?;
+        Err(S::Error::custom("the rest is not read"))
     }
 }
 
@@ -306,5 +383,27 @@ mod tests {
             quote_ascii(text, &mut out_ascii);
             assert_eq!((String::from_utf8(out), String::from_utf8(out_ascii)), (Ok(plain.into()), Ok(ascii.into())));
         }
+    }
+
+    #[test]
+    fn a_key_in_a_long_text_stands_in_its_beginning() {
+        let long = "x".repeat(BODY_READ_MAX);
+        let text = format!(r#"{{"skip":[{{"a":1}},"é"],"args":[7,{{"a/b":"ke\ty"}},"{long}"],"late":"k"}}"#);
+        let table: [(&str, Option<&[u8]>); 6] = [
+            ("/args/1/a~1b", Some(b"ke\ty")),
+            ("/args/0", Some(b"7")),
+            ("/skip/0/a", Some(b"1")),
+            ("/args/2", None),
+            ("/late", None),
+            ("/args/0/a", None),
+        ];
+        for (pointer, expected) in table {
+            assert_eq!(key(text.as_bytes(), pointer).as_deref(), expected, "{pointer}");
+        }
+        assert_eq!(text_at(text.as_bytes(), "/args/1/a~1b"), &b"ke\ty"[..]);
+        assert_eq!((&*text_at(b"[7]", "/0"), &*text_at(br#"["a|b"]"#, "/0")), (&b""[..], &b"a|b"[..]));
+        // No value is read deeper than conversions allow.
+        let deep = [vec![b'['; 1 << 12], long.into_bytes()].concat();
+        assert_eq!(key(&deep, "/0/0"), None);
     }
 }

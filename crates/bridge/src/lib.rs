@@ -94,6 +94,11 @@ pub trait Origin: Send + Sync + fmt::Debug {
     fn key(&self, body: &[u8], at: &KeySource) -> Option<Vec<u8>> {
         json::key(body, pointer(at)?)
     }
+
+    /// The bytes that the producer has sent in one of the protocol's jobs: [`JobReader::sent`].
+    fn sent<'a>(&self, body: &'a [u8]) -> Cow<'a, [u8]> {
+        Cow::Borrowed(body)
+    }
 }
 
 /// The JSON pointer of a source that has one.
@@ -248,6 +253,10 @@ impl JobReader for Bridge {
     fn key(&self, protocol: Protocol, body: &[u8], at: &KeySource) -> Option<Vec<u8>> {
         // Jobs that never cross are read as bytes, too.
         self.origin(protocol).unwrap_or(&Opaque).key(body, at)
+    }
+
+    fn sent<'a>(&self, protocol: Protocol, body: &'a [u8]) -> Cow<'a, [u8]> {
+        self.origin(protocol).unwrap_or(&Opaque).sent(body)
     }
 }
 

@@ -3,6 +3,7 @@
 //! A condition is data, so that a filter can be sent to an engine in another process. What a job's body means is known
 //! only to its protocol: the engine asks a [`JobReader`].
 
+use std::borrow::Cow;
 use std::fmt;
 
 use bytes::Bytes;
@@ -92,6 +93,12 @@ pub trait JobReader: Send + Sync + fmt::Debug {
     /// A job's text as a worker of its protocol would get it, if the protocol has texts. The wall clock is ahead of the
     /// engine's time by `skew_ms`.
     fn text(&self, job: &Job, skew_ms: i64) -> Option<Vec<u8>>;
+
+    /// The bytes that the producer of a job has sent, which its protocol may wrap: of a call the first argument, if that is
+    /// text, and nothing otherwise ([`KeySource::Prefix`], [`KeySource::Header`]).
+    fn sent<'a>(&self, _protocol: Protocol, body: &'a [u8]) -> Cow<'a, [u8]> {
+        Cow::Borrowed(body)
+    }
 
     /// The key at a JSON pointer in a job's body ([`KeySource::Args`], [`KeySource::Custom`]).
     fn key(&self, _protocol: Protocol, _body: &[u8], _at: &KeySource) -> Option<Vec<u8>> {

@@ -27,6 +27,9 @@ pub struct Context {
     pub events: Vec<(ClientId, Event)>,
     /// Warnings for the operator, at most one of each kind.
     pub warnings: Vec<Warning>,
+    /// Jobs that are handed out in this visit and that exclude others of their keys. They start after the end of those
+    /// before them is durable: their events wait for all changes up to now. The caller clears it.
+    pub exclusive: Vec<JobId>,
     /// Bodies without which the last command cannot be done. It has changed nothing and gets no reply: the caller loads
     /// them ([`crate::Engine::set_loaded`]) and gives the command again.
     pub missing: Vec<(JobId, Stored)>,
@@ -49,6 +52,7 @@ impl Context {
             changes: Vec::new(),
             events: Vec::new(),
             warnings: Vec::new(),
+            exclusive: Vec::new(),
             missing: Vec::new(),
             lent: BTreeMap::new(),
             unreadable: BTreeSet::new(),

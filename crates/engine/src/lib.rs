@@ -92,7 +92,7 @@ pub use outcome::*;
 pub use query::*;
 pub use queues::{
     Bridge, Coalesce, Codec, Histogram, Hold, KeySource, OwnPolicy, Patterns, Policy, Queue, QueueFigures, QueueImage,
-    QueueRules, QueueSettings, READ_KEY, Rate, Throttle, is_pattern, matches,
+    QueueRules, QueueSettings, READ_KEY, Rate, SavedRates, Throttle, is_pattern, matches,
 };
 pub use refusal::{Capacity, Refusal, Thing};
 pub use request::*;

@@ -269,7 +269,7 @@ impl Hub {
         let durable = self.durable.get();
         // Of the leases that outlive their connections a daemon's successor knows only what the journal has.
         let lease = if self.has_tenure() { gate } else { 0 };
-        core.deliver(Gates { acknowledgement: gate, lease, barrier, durable }, &self.budget);
+        core.deliver(Gates { acknowledgement: gate, lease, ends: gate, barrier, durable }, &self.budget);
         self.leave_to_loading(&mut core, barrier);
         let due = core.engine.next_deadline().unwrap_or(Timestamp::NEVER);
         let earlier = due < core.ticks_at;

@@ -162,6 +162,7 @@ pub(crate) fn encode_queue(image: &QueueImage, out: &mut Vec<u8>) {
     let parts = Parts::of(image);
     let has_policy = image.policy.is_some() || !image.paused_keys.is_empty();
     let flags = [image.is_known(), is_paused, throttled, ruled, paused_at.is_some(), parts != Parts::ALL, has_policy];
+    let flags = flags.into_iter().chain([image.saved.is_some()]);
     out.push((0..).zip(flags).map(|(bit, flag)| u8::from(flag) << bit).sum());
     for limit in image.jobs_max {
         put_u64(out, limit.map_or(0, |limit| u64::from(limit) + 1));
@@ -180,6 +181,9 @@ pub(crate) fn encode_queue(image: &QueueImage, out: &mut Vec<u8>) {
     }
     if has_policy {
         policy::encode(image.policy.as_deref(), &image.paused_keys, out);
+    }
+    if let Some(saved) = image.saved.as_deref() {
+        policy::encode_saved(saved, out);
     }
 }
 
@@ -324,7 +328,7 @@ fn decode_queue(from: &mut Reader<'_>) -> Result<QueueImage, DecodeError> {
     let id = QueueId(from.u32("a queue's number")?);
     let name = from.owned()?;
     let kind = from.one_of(&KINDS, "a queue's kind")?;
-    let flags = from.below("a queue's flags", 128)?;
+    let flags = from.below("a queue's flags", 256)?;
     let mut jobs_max = [None; Priority::COUNT];
     for limit in &mut jobs_max {
         let coded = from.below("a queue's limit", 1 << 33)?;
@@ -340,6 +344,7 @@ fn decode_queue(from: &mut Reader<'_>) -> Result<QueueImage, DecodeError> {
     let paused = if flags & 2 != 0 { parts.paused } else { Protocols::NONE };
     let jobs_max_of = parts.jobs_max_of;
     let (policy, paused_keys) = if flags & 64 != 0 { policy::decode(from)? } else { (None, BTreeSet::new()) };
+    let saved = if flags & 128 != 0 { Some(Box::new(policy::decode_saved(from)?)) } else { None };
     Ok(QueueImage {
         id,
         name,
@@ -353,6 +358,7 @@ fn decode_queue(from: &mut Reader<'_>) -> Result<QueueImage, DecodeError> {
         rules,
         policy,
         paused_keys,
+        saved,
         serial,
     })
 }

@@ -196,6 +196,11 @@ impl Client {
         self.blocked()?.front().map(|blocked| blocked.until)
     }
 
+    /// Its blocked take, if it waits until some time.
+    pub(crate) fn blocked_until_a_time(&self) -> Option<&Blocked> {
+        self.blocked()?.front().filter(|blocked| blocked.until < Timestamp::NEVER)
+    }
+
     /// How many takes are blocked.
     pub(crate) fn blocked_count(&self) -> usize {
         self.blocked().map_or(0, VecDeque::len)

@@ -80,7 +80,7 @@ pub(super) fn hand_out(
     worker: &[u8],
     context: &mut Context,
 ) {
-    let token = lease_job(state, client, slot, served.lease, worker);
+    let (token, excludes) = lease_job(state, client, slot, served.lease, worker);
     if let Some(known) = state.clients.get_mut(client)
         && let Some(birth) = state.queues.add_protocol(served.queue, known.protocol())
     {
@@ -92,6 +92,9 @@ pub(super) fn hand_out(
     // A connection-bound lease ends with the daemon, so it is not journalled.
     if job.lease().is_some_and(|lease| !lease.connection_bound()) {
         remember_move(state, slot, context);
+    }
+    if excludes {
+        context.exclusive.push(job.id);
     }
     if let Some(taken) = taken(state, job, token).map(Box::new) {
         context.room = context.room.saturating_sub(taken.body_len() as u64);
@@ -105,10 +108,11 @@ pub(super) fn hand_out(
     }
 }
 
-fn lease_job(state: &mut State, client: ClientId, slot: Slot, terms: LeaseTerms, worker: &[u8]) -> Token {
+/// Returns the token, and whether no other job of its key may start because of it.
+fn lease_job(state: &mut State, client: ClientId, slot: Slot, terms: LeaseTerms, worker: &[u8]) -> (Token, bool) {
     let now = state.now;
-    let Some(attempts) = state.jobs.count_attempt(slot) else { return Token(0) };
-    let Some(job) = state.jobs.at(slot) else { return Token(0) };
+    let Some(attempts) = state.jobs.count_attempt(slot) else { return (Token(0), false) };
+    let Some(job) = state.jobs.at(slot) else { return (Token(0), false) };
     let boot_count = state.meta.kept().boot_count;
     let token = match job.cycle() {
         Some(_) => Token(state.queues.at(job.queue).map_or(0, |queue| cycle_token(boot_count, queue))),
@@ -123,9 +127,9 @@ fn lease_job(state: &mut State, client: ClientId, slot: Slot, terms: LeaseTerms,
     };
     let (until, on_expiry) = lease_end(state, terms, job);
     let lease = Lease::new(holder, token, now, until, on_expiry);
-    state.queues.start(job, now, &mut state.timers);
+    let excludes = state.queues.start(job, now, &mut state.timers);
     move_job(state, slot, JobState::Leased(Box::new(lease)));
-    token
+    (token, excludes)
 }
 
 /// When a lease on these terms ends that begins now, and what happens then.

@@ -69,7 +69,7 @@ pub(super) fn catch_up(state: &mut State, context: &mut Context) {
         resume(state, context);
         end_visit(state, context);
     }
-    state.queues.remember_dropped(&mut context.changes);
+    remember_queues(state, context);
     if state.timers.is_cluttered() {
         sweep_timers(state);
     }
@@ -81,6 +81,17 @@ fn begin(state: &mut State, context: &mut Context) {
     state.began = Some((state.now, state.wall()));
     await_workers(state);
     await_return(state, context);
+    if state.was_killed && state.limits.return_ms > 0 {
+        state.queues.doubt_keys(state.now.after_ms(state.limits.return_ms), &mut state.timers);
+    }
+}
+
+/// Records what visits have changed in queues besides their settings. Nearly always there is nothing.
+pub(super) fn remember_queues(state: &mut State, context: &mut Context) {
+    if state.queues.has_unsaved() {
+        state.queues.save_buckets(false, state.now, &mut state.timers, &mut context.changes);
+    }
+    state.queues.remember_dropped(&mut context.changes);
 }
 
 /// Takes over the time of a context, and begins the day.

@@ -226,7 +226,9 @@ pub(super) fn mutate(
     (after, limit): (Cursor, u32),
     call: &mut Call<'_>,
 ) {
-    let page = matching(state, (filter, None), Scope::of(state, call), (after, state.page(limit)));
+    let retries = matches!(action, Mutation::Requeue | Mutation::Redrive { .. });
+    let in_order = retries && state.queues.are_ordered(filter.queue.as_deref());
+    let page = to_retry(state, filter, in_order, Scope::of(state, call), (after, state.page(limit)));
     let Some((slots, next)) = found(page, call) else { return };
     if action == Mutation::Discard
         && after == Cursor::default()
@@ -334,6 +336,19 @@ const LOADED_MAX: usize = 512;
 pub(super) fn found(page: Page, call: &mut Call<'_>) -> Option<(Vec<Slot>, Option<Cursor>)> {
     call.context.missing.extend_from_slice(&page.missing);
     page.missing.is_empty().then_some((page.slots, page.next))
+}
+
+/// A page of jobs to try again. Where keys have an order they come by age, and names in the order of their pages.
+pub(super) fn to_retry(state: &State, filter: &Filter, in_order: bool, scope: Scope, at: (Cursor, usize)) -> Page {
+    if in_order && filter.ids.is_empty() && filter.names.is_empty() {
+        let rows = state.jobs.oldest_from(JobId(at.0.0)).map(|(id, slot)| (Cursor(id.0, 0), Some(slot), STEP * 4));
+        return page_of(state, Scoped { filter, scope }, rows, at.1);
+    }
+    let mut page = matching(state, (filter, None), scope, at);
+    if in_order {
+        page.slots.sort_by_key(|slot| state.jobs.at(*slot).map(|job| job.id));
+    }
+    page
 }
 
 /// A page of matching jobs, and where to go on. Numbers and names lead directly to their jobs. Without an order they come

@@ -55,7 +55,7 @@ use bytes::Bytes;
 
 use self::call::Call;
 use self::dispatch::dispatch;
-use self::due::{catch_up, end_visit};
+use self::due::{catch_up, end_visit, remember_queues};
 use self::state::State;
 use crate::batches::Batch;
 use crate::command::Command;
@@ -115,7 +115,7 @@ impl Engine {
             state.unreadable.clear();
         }
         end_visit(state, call.context);
-        state.queues.remember_dropped(&mut call.context.changes);
+        remember_queues(state, call.context);
         self.check_in_debug();
     }
 

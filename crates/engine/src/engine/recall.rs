@@ -3,7 +3,9 @@
 
 use super::Engine;
 use super::place::{ahead_of, is_used, list_recalled, move_job, recall_job};
+use super::state::State;
 use crate::batches::Batch;
+use crate::context::Context;
 use crate::days::DayBegin;
 use crate::ids::{QueueId, Timestamp};
 use crate::jobs::{Holder, Job, JobState, Lease, Numbered, Slab, Slot};
@@ -15,7 +17,7 @@ impl Engine {
     /// Restores the engine meta. `clean` means that the daemon stopped in order, so the journal has every job number in
     /// use.
     pub fn recall_meta(&mut self, meta: EngineMeta, clean: bool) {
-        self.state.skew_ms = meta.clock.skew_ms;
+        (self.state.skew_ms, self.state.was_killed) = (meta.clock.skew_ms, !clean);
         self.state.meta.recall(meta, clean);
     }
 
@@ -108,6 +110,7 @@ impl Engine {
         unknown.into_iter().for_each(|queue| self.state.queues.drop_if_unknown(queue));
         self.state.queues.forget_uses();
         self.free_followers();
+        self.state.queues.set_gate_timers(&mut self.state.timers);
         self.state.batches.recalled(self.state.limits.batch_keep_ms);
         self.check_in_debug();
     }
@@ -118,7 +121,7 @@ impl Engine {
         self.state.holds_due = true;
     }
 
-    /// What is configured is set, and the keys of all jobs are read: the next visit does what is due.
+    /// The configuration is set, and the keys of all jobs are read: the next visit does all that is due.
     pub const fn release_due(&mut self) {
         self.state.holds_due = false;
     }
@@ -130,6 +133,13 @@ impl Engine {
         let slots = state.followers.iter().filter_map(|(_, id)| state.jobs.slot(*id));
         let free: Vec<Slot> = slots.filter(|slot| state.jobs.at(*slot).is_some_and(is_free)).collect();
         free.into_iter().for_each(|slot| move_job(state, slot, JobState::Scheduled(Timestamp(0))));
+    }
+
+    /// Called before an orderly stop: records the buckets of all rates as they are. After a stop without it they are as
+    /// they were recorded last.
+    pub fn finish_rates(&mut self, context: &mut Context) {
+        let State { queues, now, timers, .. } = &mut self.state;
+        queues.save_buckets(true, *now, timers, &mut context.changes);
     }
 
     /// Called before an orderly stop: releases the reserved job numbers and records the time in the engine meta.

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 
 use super::call::Call;
-use super::list::{found, matching};
+use super::list::{found, to_retry};
 use super::place::{insert_job, remember_put, remove_job};
 use super::push::expires_by;
 use super::scope::Scope;
@@ -29,7 +29,8 @@ pub(super) fn redrive(
     call: &mut Call<'_>,
 ) -> Outcome {
     state.check_name(to)?;
-    let page = matching(state, (filter, None), Scope::of(state, call), (after, state.page(limit.min(MOVED_MAX))));
+    let in_order = state.queues.are_ordered(filter.queue.as_deref()) || state.queues.are_ordered(Some(to));
+    let page = to_retry(state, filter, in_order, Scope::of(state, call), (after, state.page(limit.min(MOVED_MAX))));
     let Some((mut slots, next)) = found(page, call) else { return Ok(()) };
     slots.retain(|slot| state.jobs.at(*slot).is_some_and(|job| !state.unreadable.contains(&job.id)));
     let stored = slots.iter().filter_map(|slot| state.jobs.at(*slot));
@@ -59,7 +60,11 @@ fn move_one(state: &mut State, slot: Slot, (queue, at): (QueueId, Timestamp), co
     // Before its last job is gone, if that is this one.
     state.queues.make_known(queue, Some(job.protocol), &mut context.changes);
     remove_job(state, slot, context);
-    (job.queue, job.state, job.rank) = (queue, JobState::Retrying(at), state.meta.rank(false));
+    (job.queue, job.state) = (queue, JobState::Retrying(at));
+    // In order it comes before all that were pushed there later than it was pushed.
+    if !state.queues.at(queue).and_then(Queue::policy).is_some_and(|policy| policy.ordered) {
+        job.rank = state.meta.rank(false);
+    }
     (job.failures, job.unfit, job.retry) = (0, Unfit::NONE, rules.retry.unwrap_or(job.retry));
     let expires = expires_by(state, (at, job.expiry()), rules.ttl_ms);
     if job.extra.is_some() || expires != job.expiry() {

@@ -28,9 +28,9 @@ pub(super) fn make_ready(state: &mut State, slot: Slot, rank: Option<u64>, conte
     if was_off {
         try_anew(state, slot);
     }
-    // In order means that a job that is tried again comes before all that were pushed later.
+    // In order means that a job that is tried again comes before all that were pushed later, also a dead one.
     let is_ordered = state.queues.at(queue).and_then(Queue::policy).is_some_and(|policy| policy.ordered);
-    let rank = rank.filter(|_| was_off || !is_ordered);
+    let rank = rank.filter(|_| !is_ordered);
     // Until it is ready, no index depends on its rank.
     state.jobs.update(slot, |job| (job.rank, job.ready_at) = (rank.unwrap_or(job.rank), now));
     let waits = state.jobs.at(slot).is_some_and(|job| ahead_of(state, job).is_some());

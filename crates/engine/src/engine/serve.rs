@@ -7,12 +7,30 @@
 use super::deliver::hand_out;
 use super::state::State;
 use super::warnings::warn_unserved;
-use crate::clients::Served;
+use crate::clients::{Client, Served};
 use crate::context::Context;
-use crate::event::Notice;
-use crate::ids::{ClientId, QueueId, Tag};
-use crate::jobs::Slot;
+use crate::event::{Notice, Reply};
+use crate::ids::{ClientId, QueueId, Tag, Timestamp};
+use crate::jobs::{JobStateKind, Slot};
 use crate::queues::{Consumers, Queue, WaitKey, WaitsAs, Whose};
+
+/// How long a take waits, in milliseconds, if jobs wait for keys that the worker's own jobs hold: a worker with one
+/// connection reports on them only after the answer.
+pub(super) const OWN_KEY_WAIT_MS: u64 = 50;
+
+/// Of a worker with very many jobs, these many are looked at.
+const OWN_JOBS_MAX: usize = 64;
+
+/// Whether ready jobs of these queues wait for keys that this worker's own jobs hold.
+pub(super) fn keeps_itself_waiting(state: &State, client: ClientId, worker: &[u8], sources: &[Served]) -> bool {
+    if !sources.iter().any(|served| state.queues.at(served.queue).is_some_and(Queue::excludes)) {
+        return false;
+    }
+    let holders = state.jobs.holders();
+    let own = holders.held_by(client).iter().chain(holders.held_by_worker(worker)).take(OWN_JOBS_MAX);
+    let mut jobs = own.filter_map(|id| state.jobs.get(*id));
+    jobs.any(|job| sources.iter().any(|served| served.queue == job.queue) && state.queues.keeps_back(job))
+}
 
 /// The next step at a queue.
 #[derive(Debug)]
@@ -31,7 +49,28 @@ pub(super) fn serve(state: &mut State, queue: QueueId, context: &mut Context) {
             Next::HandTo(client, key) => hand_to_waiting(state, client, key, queue, context),
         }
     }
+    if state.queues.at(queue).is_some_and(Queue::excludes) {
+        answer_holders(state, queue, context);
+    }
     warn_unserved(state, queue, context);
+}
+
+/// Takes that wait for a job of a key that their own worker holds are answered: it may report only after that.
+#[cold]
+fn answer_holders(state: &mut State, queue: QueueId, context: &mut Context) {
+    let soon = state.now.after_ms(OWN_KEY_WAIT_MS);
+    let Some(at) = state.queues.at(queue).filter(|queue| queue.jobs(JobStateKind::Ready) > 0) else { return };
+    let takers = at.consumers().flat_map(|consumers| consumers.waiting(WaitsAs::Taker).values()).take(OWN_JOBS_MAX);
+    let holds = |id: &ClientId| {
+        let wait = state.clients.get(*id).and_then(Client::blocked_until_a_time);
+        wait.is_some_and(|it| it.until > soon && keeps_itself_waiting(state, *id, &it.worker, &it.sources))
+    };
+    let holders: Vec<ClientId> = takers.copied().filter(holds).collect();
+    for client in holders {
+        if let Some(blocked) = state.waiters().unblock_due(client, Timestamp::NEVER) {
+            context.reply(client, blocked.tag, Reply::Empty);
+        }
+    }
 }
 
 /// The next client to serve at a queue: the one of all protocols' candidates that has waited longest.

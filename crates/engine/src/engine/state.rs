@@ -62,7 +62,9 @@ pub(super) struct State {
     pub(super) reader: Option<Arc<dyn JobReader>>,
     /// What deaths of jobs cause, if they do.
     pub(super) on_dead: Option<Arc<dyn OnDead>>,
-    /// Nothing that is due happens: what is configured is not set yet.
+    /// The daemon before this one did not stop in order: jobs that it handed out over connections may still run.
+    pub(super) was_killed: bool,
+    /// Nothing that is due happens, because the configuration is not set yet.
     pub(super) holds_due: bool,
     /// The first visit, by the engine's time and by the wall clock.
     pub(super) began: Option<(Timestamp, Timestamp)>,
@@ -102,6 +104,7 @@ impl State {
             dead_dropped: DeadDropped::default(),
             reader: None,
             on_dead: None,
+            was_killed: false,
             holds_due: false,
             began: None,
             skip_missed: BTreeSet::new(),

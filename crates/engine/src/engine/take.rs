@@ -4,7 +4,7 @@ use bytes::Bytes;
 
 use super::call::Call;
 use super::deliver::{choose, first, first_unclaimed, hand_out};
-use super::serve::{serve, wake};
+use super::serve::{OWN_KEY_WAIT_MS, keeps_itself_waiting, serve, wake};
 use super::serving::note_take;
 use super::state::State;
 use super::warnings::warn_unserved;
@@ -163,6 +163,11 @@ fn wait_for_job(state: &mut State, sources: Vec<Served>, (wait, worker): (Wait, 
     };
     let Some(until) = until else {
         return call.reply(Reply::Empty);
+    };
+    let until = if until < Timestamp::NEVER && keeps_itself_waiting(state, call.client, &worker, &sources) {
+        until.min(state.now.after_ms(OWN_KEY_WAIT_MS))
+    } else {
+        until
     };
     let queues: Vec<_> = sources.iter().map(|served| served.queue).collect();
     state.waiters().block(call.client, call.tag, sources, worker, until);

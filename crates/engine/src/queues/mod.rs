@@ -31,7 +31,7 @@ pub(crate) use consumers::{Consumers, WaitKey, WaitsAs};
 pub use figures::{Histogram, QueueFigures};
 pub use patterns::{Patterns, is_pattern, matches};
 pub(crate) use policy::{Facts, KEY_BYTES_MAX};
-pub use policy::{Hold, KeyRow, KeySource, OwnPolicy, Policy, PolicyRow, Rate};
+pub use policy::{Hold, KeyRow, KeySource, OwnPolicy, Policy, PolicyRow, Rate, SavedRates};
 pub use queue::{Queue, QueueImage};
 pub(crate) use ready::SortKey;
 pub use rules::{Coalesce, Codec, QueueRules, QueueSettings, READ_KEY};

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::policy::{Facts, Gate, Hold, KeyRow, KeySource, NO_KEY, Policy, PolicyRow};
 use super::queue::Queue;
 use super::table::Queues;
+use crate::change::Change;
 use crate::condition::JobReader;
 use crate::ids::{QueueId, Timestamp};
 use crate::jobs::{Job, JobStateKind, Jobs, Slot};
@@ -24,6 +25,11 @@ impl Queue {
     /// Its policy.
     pub(crate) fn policy(&self) -> Option<&Policy> {
         self.gate.as_deref().map(|gate| &**gate.policy())
+    }
+
+    /// Whether jobs of one key exclude each other.
+    pub(crate) fn excludes(&self) -> bool {
+        self.gate.as_deref().is_some_and(|gate| gate.has_keys() && gate.policy().is_exclusive())
     }
 
     /// Whether its jobs have keys.
@@ -89,7 +95,10 @@ impl Queues {
             }
             match policy {
                 Some(policy) if queue.gate.is_none() => {
-                    queue.gate = Some(Box::new(Gate::new((*id, kind), Arc::clone(policy), bridged)));
+                    let saved = queue.image.saved.as_deref();
+                    let mut gate = Box::new(Gate::new((*id, kind), (Arc::clone(policy), saved), bridged));
+                    gate.set_timer(timers);
+                    queue.gate = Some(gate);
                 }
                 Some(_) => {}
                 None => queue.gate.take().into_iter().for_each(|gate| timers.cancel(gate.timer_at())),
@@ -102,7 +111,7 @@ impl Queues {
                     if unkeyed.contains(&job.queue) {
                         self.job_keys.remove(job.id);
                     }
-                    self.enter_gate(job, slot, now, timers);
+                    self.enter_gate(job, slot, timers);
                 }
             });
         }
@@ -110,10 +119,10 @@ impl Queues {
         changed.into_keys().collect()
     }
 
-    fn enter_gate(&mut self, job: &Job, slot: Slot, now: Timestamp, timers: &mut Timers) {
+    fn enter_gate(&mut self, job: &Job, slot: Slot, timers: &mut Timers) {
         let number = self.job_keys.get(job.id).unwrap_or(NO_KEY);
         if let Some(gate) = self.gate_mut(job.queue) {
-            gate.enter(job, (number, slot), now, timers);
+            gate.enter(job, (number, slot), timers);
         }
     }
 
@@ -198,23 +207,26 @@ impl Queues {
         if !key.is_empty() {
             self.set_key(job, &key, now);
         }
-        self.enter_gate(job, slot, now, timers);
+        self.enter_gate(job, slot, timers);
         self.freed.push_back(job.queue);
         self.note_unclaimed(job.queue);
         true
     }
 
-    /// A job is about to be handed out.
-    pub(crate) fn start(&mut self, job: &Job, now: Timestamp, timers: &mut Timers) {
-        let Self { by_id, job_keys, freed, .. } = self;
+    /// A job is about to be handed out. Returns whether it excludes other jobs of its key.
+    pub(crate) fn start(&mut self, job: &Job, now: Timestamp, timers: &mut Timers) -> bool {
+        let Self { by_id, job_keys, freed, unsaved, .. } = self;
         let queue = by_id.get_mut(job.queue.0 as usize).and_then(Option::as_mut);
-        let Some(gate) = queue.and_then(|queue| queue.gate.as_deref_mut()) else { return };
+        let Some(gate) = queue.and_then(|queue| queue.gate.as_deref_mut()) else { return false };
         let before = gate.free();
-        gate.start(job_keys.get(job.id).unwrap_or(NO_KEY), now, timers);
+        if gate.start(job_keys.get(job.id).unwrap_or(NO_KEY), now, timers) {
+            unsaved.push(job.queue);
+        }
         // Tokens may have come meanwhile.
         if gate.free() >= before && before < u32::MAX {
             freed.push_back(job.queue);
         }
+        gate.has_keys() && gate.policy().is_exclusive()
     }
 
     /// Brings the tokens of a queue up to a moment.
@@ -229,7 +241,9 @@ impl Queues {
         timers.cancel(at);
         let has_ready = self.at(id).is_some_and(|queue| queue.jobs(JobStateKind::Ready) > 0);
         if let Some(gate) = self.gate_mut(id) {
-            gate.come_due(has_ready, now, timers);
+            if gate.come_due(has_ready, now, timers) {
+                self.unsaved.push(id);
+            }
             self.note_unclaimed(id);
             self.freed.push_back(id);
             self.drop_if_unknown(id);
@@ -238,7 +252,63 @@ impl Queues {
 
     /// What holds a ready job back.
     pub(crate) fn hold(&self, job: &Job) -> Option<Hold> {
-        self.at(job.queue)?.gate.as_deref()?.hold(self.job_keys.get(job.id).unwrap_or(NO_KEY))
+        self.at(job.queue)?.gate.as_deref()?.hold(self.job_keys.get(job.id).unwrap_or(NO_KEY), job.rank)
+    }
+
+    /// Whether a job that is leased keeps ready jobs of its key from their start.
+    pub(crate) fn keeps_back(&self, job: &Job) -> bool {
+        let gate = self.at(job.queue).and_then(|queue| queue.gate.as_deref());
+        gate.is_some_and(|gate| gate.keeps_back(self.job_keys.get(job.id).unwrap_or(NO_KEY)))
+    }
+
+    /// Whether jobs of a key start in order in this queue; for `None`, in any.
+    pub(crate) fn are_ordered(&self, name: Option<&[u8]>) -> bool {
+        let is_ordered = |queue: &Queue| queue.policy().is_some_and(|policy| policy.ordered);
+        match name {
+            Some(name) => self.named(name).and_then(|id| self.at(id)).is_some_and(is_ordered),
+            None => self.iter().any(is_ordered),
+        }
+    }
+
+    // ---- over restarts ---------------------------------------------------------------------------------------------
+
+    /// All jobs are recovered: from now on policies have their times.
+    pub(crate) fn set_gate_timers(&mut self, timers: &mut Timers) {
+        self.gates().for_each(|gate| gate.set_timer(timers));
+    }
+
+    /// A daemon that was killed may have handed out jobs whose leases nothing kept.
+    pub(crate) fn doubt_keys(&mut self, until: Timestamp, timers: &mut Timers) {
+        self.gates().for_each(|gate| gate.doubt(until, timers));
+    }
+
+    fn gates(&mut self) -> impl Iterator<Item = &mut Gate> {
+        self.by_id.iter_mut().flatten().filter_map(|queue| queue.gate.as_deref_mut())
+    }
+
+    /// Records the buckets that have changed enough; at an orderly stop, all of them exactly.
+    pub(crate) fn save_buckets(&mut self, all: bool, now: Timestamp, timers: &mut Timers, changes: &mut Vec<Change>) {
+        if all {
+            let gated = self.iter().filter(|queue| queue.gate.is_some()).map(|queue| queue.image.id);
+            self.unsaved = gated.collect();
+        }
+        let mut unsaved = std::mem::take(&mut self.unsaved);
+        unsaved.dedup();
+        for id in unsaved {
+            let saved = self.gate_mut(id).and_then(|gate| {
+                let saved = gate.save(all, now);
+                gate.set_timer(timers);
+                saved
+            });
+            if self.at(id).is_some_and(|queue| queue.image.saved != saved) {
+                self.set(id, |image| image.saved = saved, changes);
+            }
+        }
+    }
+
+    /// Whether buckets are to be saved.
+    pub(crate) const fn has_unsaved(&self) -> bool {
+        !self.unsaved.is_empty()
     }
 
     /// Asserts that policies agree with their jobs.

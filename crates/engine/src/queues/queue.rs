@@ -10,7 +10,7 @@ use super::ahead::Ahead;
 use super::audience::{Class, View};
 use super::consumers::{AllConsumers, Consumers};
 use super::figures::QueueFigures;
-use super::policy::{Gate, OwnPolicy};
+use super::policy::{Gate, OwnPolicy, SavedRates};
 use super::ready::{ReadyQueue, SortKey};
 use super::rules::QueueRules;
 use super::throttle::{Slots, Throttle, Whose};
@@ -47,6 +47,8 @@ pub struct QueueImage {
     pub policy: Option<Box<OwnPolicy>>,
     /// The keys whose jobs it does not hand out, while its policy treats jobs by key.
     pub paused_keys: BTreeSet<Bytes>,
+    /// The buckets of its policy, if they lack tokens.
+    pub saved: Option<Box<SavedRates>>,
     /// `cycle` queues: the serial number, which the priorities and lend keys derive from. Starts at 1.
     pub serial: u64,
 }

@@ -55,6 +55,8 @@ pub(crate) struct Queues {
     pub(super) freed: VecDeque<QueueId>,
     /// Removed queues whose removal is not yet in the context's changes.
     dropped: Vec<QueueId>,
+    /// Queues whose buckets are to be saved at the end of the visit.
+    pub(super) unsaved: Vec<QueueId>,
     pub(super) uses: Uses,
 }
 
@@ -74,6 +76,7 @@ impl Queues {
             freed: VecDeque::new(),
             overfull: BTreeSet::new(),
             dropped: Vec::new(),
+            unsaved: Vec::new(),
             uses: Uses::default(),
         }
     }
@@ -169,7 +172,9 @@ impl Queues {
         }
         self.by_name.insert(image.name.clone(), image.id);
         let (id, bridged, rules) = (image.id, self.bridges(&image), self.rules_of(&image));
-        let gate = self.policy_of(&image).map(|policy| Box::new(Gate::new((id, image.kind), policy, bridged)));
+        let gate = self
+            .policy_of(&image)
+            .map(|policy| Box::new(Gate::new((id, image.kind), (policy, image.saved.as_deref()), bridged)));
         if let Some(state) = self.by_id.get_mut(index) {
             let before = state.replace(Queue::new(image, maker, self.births, (bridged, rules)).behind(gate));
             self.births += 1;
@@ -272,7 +277,7 @@ impl Queues {
         queue.used = used;
         queue.count(job.protocol, job.state.kind(), 1);
         if let Some(gate) = queue.gate.as_deref_mut() {
-            gate.enter(job, (job_keys.get(job.id).unwrap_or(NO_KEY), slot), now, timers);
+            gate.enter(job, (job_keys.get(job.id).unwrap_or(NO_KEY), slot), timers);
         }
         if matches!(job.state, JobState::Ready) {
             queue.ready.insert(SortKey::of(job), Class::of(job), slot);

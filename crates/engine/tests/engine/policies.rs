@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use windlass_engine::{
     Backoff, BulkCommand, Calls, Command, Condition, Cursor, Event, Filter, Hold, Job, JobReader, JobStateKind,
-    KeySource, Limits, Mutation, OnExpiry, Patterns, Policy, PolicyRow, Protocol, Query, QueueCommand, QueueKind,
-    QueueRules, QueueSettings, Rate, Reply, TakeCommand, Timestamp, Why,
+    KeySource, Limits, Mutation, OnExpiry, Patterns, Policy, PolicyRow, Proof, Protocol, Query, QueueCommand,
+    QueueKind, QueueRules, QueueSettings, Rate, Reply, TakeCommand, Timestamp, Why,
 };
 
 use crate::common::*;
@@ -64,36 +64,38 @@ pub(crate) fn hold(broker: &mut Broker, job: u64) -> Option<Hold> {
 fn starts_come_at_a_rate_and_waiting_takes_are_served_in_time() {
     let mut broker = Broker::new();
     broker.says(1, set(Policy { rate: rate(2, 1_000, 2), ..Policy::default() }), ["1 done"]);
-    push_all(&mut broker, 1, &["a", "b", "c", "d"]);
-    // The bucket is empty at first.
-    broker.says(2, take(["q"]), ["2 empty"]);
-    assert_eq!(hold(&mut broker, 1), Some(Hold::Rate { until: Timestamp(1_500) }));
+    push_all(&mut broker, 1, &["a", "b", "c", "d", "e", "f"]);
+    // The bucket is full at first.
+    assert_eq!(taken(&mut broker), ["1", "2"]);
+    assert_eq!(hold(&mut broker, 3), Some(Hold::Rate { until: Timestamp(1_500) }));
     broker.says(2, take(["q"]).forever(), []);
     assert_eq!(broker.engine.next_deadline().map(|at| at.0), Some(1_500));
     broker.at(1_499, []);
-    broker.at(1_500, ["2 took j1.1"]);
+    broker.at(1_500, ["2 took j3.1"]);
     broker.says(3, take(["q"]), ["3 empty"]);
     // Two tokens are saved up, and no more.
     broker.at(9_000, []);
-    assert_eq!(taken(&mut broker), ["2", "3"]);
-    assert_eq!(hold(&mut broker, 4), Some(Hold::Rate { until: Timestamp(9_500) }));
+    assert_eq!(taken(&mut broker), ["4", "5"]);
+    assert_eq!(hold(&mut broker, 6), Some(Hold::Rate { until: Timestamp(9_500) }));
     // A retry needs a token, too.
-    broker.says(2, release(3, false), ["2 done"]);
+    broker.says(2, release(5, false), ["2 done"]);
     assert_eq!(taken(&mut broker), [""; 0]);
     broker.at(9_500, []);
-    assert_eq!(taken(&mut broker), ["3"]);
+    assert_eq!(taken(&mut broker), ["5"]);
 }
 
 #[test]
 fn a_sleeper_is_woken_for_a_token_and_not_before() {
     let mut broker = Broker::new();
     broker.says(1, set(Policy { rate: rate(1, 100, 1), ..Policy::default() }), ["1 done"]);
+    push_all(&mut broker, 1, &["x"]);
+    assert_eq!(taken(&mut broker), ["1"]);
     broker.says(2, serve("q"), []);
     broker.says(2, TakeCommand::WaitForWork, []);
-    push_all(&mut broker, 1, &["a", "b"]);
+    push_all(&mut broker, 2, &["a", "b"]);
     broker.at(1_099, []);
     broker.at(1_100, ["2 woken"]);
-    broker.says(2, take_served(), ["2 took j1.1"]);
+    broker.says(2, take_served(), ["2 took j2.1"]);
     broker.says(2, take_served(), ["2 empty"]);
     broker.says(2, TakeCommand::WaitForWork, []);
     broker.at(1_200, ["2 woken"]);
@@ -106,9 +108,11 @@ fn the_first_pattern_that_matches_holds_and_without_a_policy_all_may_start() {
     broker.says(1, set_all([("quick", Policy::default()), ("q*", slow())]), ["1 done"]);
     broker.says(1, push("quick"), ["1 new j1"]);
     broker.says(1, push("q"), ["1 new j2"]);
+    broker.says(1, push("q"), ["1 new j3"]);
     broker.says(2, take(["quick"]), ["2 took j1.1"]);
+    broker.says(2, take(["q"]), ["2 took j2.1"]);
     broker.says(2, take(["q"]).forever(), []);
-    broker.says(1, set_all([]), ["2 took j2.1", "1 done"]);
+    broker.says(1, set_all([]), ["2 took j3.1", "1 done"]);
 }
 
 #[test]
@@ -193,17 +197,12 @@ fn a_key_has_a_rate_of_its_own() {
     let mut broker = keyed(Policy { key_rate: rate(1, 1_000, 1), ..Policy::default() });
     broker.at(5_000, []);
     push_all(&mut broker, 1, &["a|", "a|", "b|"]);
-    // The queue came at 5,000, so its keys have no tokens before.
-    assert_eq!(taken(&mut broker), [""; 0]);
-    assert_eq!(hold(&mut broker, 3), Some(Hold::KeyRate { key: "b".into(), until: Timestamp(6_000) }));
+    assert_eq!(taken(&mut broker), ["1", "3"]);
+    assert_eq!(hold(&mut broker, 2), Some(Hold::KeyRate { key: "a".into(), until: Timestamp(6_000) }));
     broker.says(3, take(["q"]).forever(), []);
-    broker.at(6_000, ["3 took j1.1"]);
-    assert_eq!(taken(&mut broker), ["3"]);
-    broker.at(6_999, []);
-    assert_eq!(taken(&mut broker), [""; 0]);
-    broker.at(7_000, []);
-    assert_eq!(taken(&mut broker), ["2"]);
-    // A key that comes later may start at once, and one that goes and comes again may not.
+    broker.at(5_999, []);
+    broker.at(6_000, ["3 took j2.1"]);
+    // A key that comes later may start at once, too, and one that goes and comes again may not.
     push_all(&mut broker, 4, &["late|"]);
     assert_eq!(taken(&mut broker), ["4"]);
     broker.says(2, finish(4), ["2 finished j4"]);
@@ -297,7 +296,7 @@ fn the_keys_of_a_queue_are_listed() {
     let events = broker.hear(1, list(Cursor(1, 0), 1));
     let [(_, Event::Reply(_, Reply::Keys { policy, rows, next }))] = events.as_slice() else { panic!("{events:?}") };
     assert_eq!((rows.len(), *next), (1, Some(Cursor(2, 0))));
-    assert_eq!(policy.as_ref().map(|row| (row.tokens, row.next_start_at)), Some((Some(1), None)));
+    assert_eq!(policy.as_ref().map(|row| (row.tokens, row.next_start_at)), Some((Some(6), None)));
 }
 
 fn own(queue: &'static str, policy: Option<Policy>) -> Command {
@@ -335,16 +334,18 @@ fn a_policy_of_its_own_holds_in_place_of_a_patterns_and_outlasts_a_restart() {
 }
 
 #[test]
-fn a_rate_that_changes_while_a_queue_has_no_jobs_counts_from_then_on() {
+fn a_rate_that_changes_gives_back_nothing_that_was_spent() {
     let mut broker = Broker::new();
     broker.says(1, create("q", QueueKind::Work), ["1 done"]);
-    for jobs in [1, 2] {
-        broker.says(1, own("q", Some(Policy { rate: rate(jobs, 1_000, 2), ..Policy::default() })), ["1 done"]);
-    }
+    let of = |jobs| own("q", Some(Policy { rate: rate(jobs, 1_000, 2), ..Policy::default() }));
+    broker.says(1, of(1), ["1 done"]);
+    push_all(&mut broker, 1, &["x"; 4]);
+    assert_eq!(taken(&mut broker), ["1", "2"]);
+    broker.says(1, of(2), ["1 done"]);
+    assert_eq!(taken(&mut broker), [""; 0]);
     broker.at(1_500, []);
     assert_eq!(row(&mut broker).map(|row| row.tokens), Some(Some(1)));
-    push_all(&mut broker, 1, &["x", "x"]);
-    assert_eq!(taken(&mut broker), ["1"]);
+    assert_eq!(taken(&mut broker), ["3"]);
 }
 
 #[test]
@@ -411,10 +412,10 @@ fn waits_for_tokens_and_jobs_without_keys_are_counted() {
     let policy = Policy { key_running_max: Some(9), rate: rate(1, 1_000, 1), ..Policy::default() };
     let mut broker = keyed(policy);
     push_all(&mut broker, 1, &["a|", "x", "y"]);
-    broker.at(2_000, []);
     assert_eq!(taken(&mut broker), ["1"]);
-    broker.at(3_000, []);
+    broker.at(2_000, []);
     assert_eq!(taken(&mut broker), ["2"]);
+    broker.at(3_000, []);
     let counted = |row: PolicyRow| (row.rate_waits, row.keyless, row.keys);
     assert_eq!(row(&mut broker).map(counted), Some((2, 2, 1)));
 }
@@ -443,4 +444,50 @@ fn what_fell_due_while_the_daemon_was_down_keeps_the_order_of_its_key() {
         assert_eq!(taken(&mut broker), [number.to_string()]);
         broker.says(2, finish(number), [format!("2 finished j{number}").as_str()]);
     }
+}
+
+#[test]
+fn a_rate_slower_than_restarts_starts_as_many_jobs_as_it_allows() {
+    let policy = || set(Policy { rate: rate(1, 6_000, 1), ..Policy::default() });
+    let mut broker = Broker::new();
+    broker.says(1, policy(), ["1 done"]);
+    push_all(&mut broker, 1, &["x"; 20]);
+    let (begin, mut started) = (broker.now, Vec::new());
+    for now in (begin..begin + 52_000).step_by(100) {
+        if (now - begin) % 4_300 == 0 {
+            broker.restart(Limits::default());
+            broker.says(1, policy(), ["1 done"]);
+        }
+        broker.now = now;
+        for job in taken(&mut broker) {
+            broker.hear(2, finish(job.parse().unwrap()));
+            started.push(now - begin);
+        }
+    }
+    assert_eq!(started, [0, 6_000, 12_000, 18_000, 24_000, 30_000, 36_000, 42_000, 48_000]);
+}
+
+/// A worker with one connection reports on a job only after its next take is answered.
+#[test]
+fn a_take_is_answered_soon_if_the_workers_own_job_keeps_others_from_their_start() {
+    let mut broker = keyed(Policy { key_running_max: Some(1), ..Policy::default() });
+    let wish = |until| take(["q"]).for_ms(9_000, OnExpiry::Fail).worker("w").until(until);
+    broker.says(2, enlist("w"), ["2 done"]);
+    push_all(&mut broker, 1, &["a|", "a|"]);
+    let now = broker.now;
+    let took = words(&broker.hear(2, wish(now + 2_000)));
+    assert!(took[0].starts_with("2 took j1"), "{took:?}");
+    broker.says(2, wish(now + 2_000), []);
+    broker.at(now + 49, []);
+    broker.at(now + 50, ["2 empty"]);
+    broker.says(2, finish_by(1, Proof::AnyLease), ["2 finished j1"]);
+    let took = words(&broker.hear(2, wish(now + 2_000)));
+    assert!(took[0].starts_with("2 took j2"), "{took:?}");
+    // Nothing waits for the key until a job comes. Another worker waits as long as it asks to.
+    broker.says(2, wish(now + 2_000), []);
+    broker.says(3, take(["q"]).for_ms(9_000, OnExpiry::Fail).worker("v").until(now + 2_000), []);
+    broker.at(now + 500, []);
+    let said = words(&broker.hear(1, job("a|")));
+    assert!(said.contains(&"2 empty".to_owned()) && !said.contains(&"3 empty".to_owned()), "{said:?}");
+    broker.at(now + 2_000, ["3 empty"]);
 }

@@ -85,6 +85,10 @@ impl Origin for EventmqOrigin {
         let member = if matches!(at, KeySource::Custom(_)) { "/1/kwargs" } else { "/1/args" };
         json::key(body, &[member, pointer(at)?].concat())
     }
+
+    fn sent<'a>(&self, body: &'a [u8]) -> Cow<'a, [u8]> {
+        json::text_at(body, "/1/args/0")
+    }
 }
 
 /// The parts of a job that a call has no place for.

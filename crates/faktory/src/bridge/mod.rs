@@ -8,7 +8,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::value::RawValue;
 use windlass_bridge::{Bridge, Call, Codec, Fault, Job, Origin, Unconvertible, Why, json, pointer};
-use windlass_engine::{KeySource, Priority, Protocol};
+use windlass_engine::{KeySource, Priority, Protocol, READ_KEY};
 
 use fwp::Fwp;
 
@@ -124,7 +124,8 @@ fn custom_of(bridge: &Bridge, job: &Job<'_>, is_base64: bool) -> Vec<u8> {
     if is_base64 {
         custom.extend_from_slice(b",\"_encoding\":\"base64\"");
     }
-    if !job.key.is_empty() {
+    // A key that the engine has read in the job is no unique id of its producer.
+    if !job.key.is_empty() && !job.key.starts_with(READ_KEY) {
         custom.extend_from_slice(b",\"_unique\":");
         match std::str::from_utf8(job.key) {
             Ok(key) => json::quote(key, &mut custom),
@@ -177,6 +178,10 @@ impl Origin for FwpOrigin {
     fn key(&self, body: &[u8], at: &KeySource) -> Option<Vec<u8>> {
         let member = if matches!(at, KeySource::Custom(_)) { "/custom" } else { "/args" };
         json::key(body, &[member, pointer(at)?].concat())
+    }
+
+    fn sent<'a>(&self, body: &'a [u8]) -> Cow<'a, [u8]> {
+        json::text_at(body, "/args/0")
     }
 }
 

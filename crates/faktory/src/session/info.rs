@@ -122,7 +122,8 @@ impl Gathered {
         if row.kind != QueueKind::Work || !is_queue_name(&row.name) {
             return;
         }
-        let jobs = row.jobs(JobStateKind::Ready).into();
+        // A parked job waits behind another one of its queue.
+        let jobs = (row.jobs(JobStateKind::Ready) + row.jobs(JobStateKind::Parked)).into();
         let text = queue_member(&row.name, jobs);
         self.bytes += text.len() + 1;
         self.members.insert(row.name.clone(), text.into());

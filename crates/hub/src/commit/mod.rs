@@ -21,6 +21,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use windlass_engine::Context;
 use windlass_store::{Guard, Log};
 
 use self::policy::Policy;
@@ -180,6 +181,9 @@ impl Commits {
             }
         }
         self.hub.with_journal(|engine, journal| {
+            let mut context = Context::new(clock::now(), 0);
+            engine.finish_rates(&mut context);
+            journal.append(engine, &context.changes);
             engine.finish_meta();
             journal.stop_in_order();
         });

@@ -91,6 +91,7 @@ impl Core {
         }
         self.context.changes.clear();
         self.context.missing.clear();
+        self.context.exclusive.clear();
     }
 
     /// Whether a client waits for the pending commit, or a complete commit waits to be written.

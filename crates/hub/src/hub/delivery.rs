@@ -20,6 +20,8 @@ pub(super) struct Gates {
     pub(super) acknowledgement: u64,
     /// The commit that leases wait for which outlive their connections; 0 = none.
     pub(super) lease: u64,
+    /// The commit that jobs wait for which exclude others of their keys: with it the ends of those are on the disk; 0 = none.
+    pub(super) ends: u64,
     /// The commit after which all changes up to now are on the disk.
     pub(super) barrier: u64,
     /// The newest commit that is on the disk.
@@ -40,8 +42,10 @@ impl Core {
                 delivery.add(client, 0, Mail::Bytes(bytes), None);
             }
             let gate = if event.is_barrier() { gates.barrier } else { gates.acknowledgement };
-            let needs = if event.handed_out().is_some() {
-                ends.gate(client).max(u64::from(event.grants_lasting_lease()) * gates.lease)
+            let needs = if let Some(job) = event.handed_out() {
+                let after_ends = !context.exclusive.is_empty() && context.exclusive.contains(&job.id);
+                let lease = u64::from(event.grants_lasting_lease()) * gates.lease;
+                ends.gate(client).max(lease).max(u64::from(after_ends) * gates.ends)
             } else {
                 u64::from(event.acknowledges()) * gate
             };

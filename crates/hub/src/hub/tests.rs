@@ -5,8 +5,9 @@ use std::thread;
 
 use bytes::Bytes;
 use windlass_engine::{
-    ClientCommand, ClientInfo, Command, From, Holder, JobCommand, JobId, JobRef, LeaseCommand, LeaseTerms, Limits,
-    NewJob, OnExpiry, Proof, Protocol, Query, Select, Subscription, Take, TakeCommand, Wait,
+    ClientCommand, ClientInfo, Command, From, Holder, JobCommand, JobId, JobRef, KeySource, LeaseCommand, LeaseTerms,
+    Limits, NewJob, OnExpiry, Policy, Proof, Protocol, Query, QueueCommand, QueueSettings, Select, Subscription, Take,
+    TakeCommand, Wait,
 };
 use windlass_session::Item;
 
@@ -203,6 +204,35 @@ fn all_clients_of_a_visit_get_their_next_jobs_when_their_ends_are_durable() {
     assert_eq!(hub.lock().ends.gates.len(), 2);
     while !hub.close(ClientId(1)) {}
     assert_eq!(hub.lock().ends.gates.len(), 1, "a client that has gone is forgotten");
+}
+
+/// The job that follows in its key reaches another worker after the end of the one before it is on the disk.
+#[test]
+fn a_job_of_a_held_key_leaves_when_the_end_before_it_is_durable() {
+    let (hub, mailboxes) = hub(Durability::Durable, 2);
+    let policy = Policy { key: Some(KeySource::Prefix(b'|')), ordered: true, ..Policy::default() };
+    let settings = QueueSettings { policy, ..QueueSettings::default() };
+    let patterns = [(Bytes::from_static(b"f"), settings)].into_iter().collect();
+    visit(&hub, 1, &mut items([QueueCommand::SetPatterns(Box::new(patterns)).into(), push(10), push(10)]));
+    commit(&hub);
+    let take = || {
+        let from = From::Listed { queues: vec![Bytes::from_static(b"f")], lease: LeaseTerms::CONNECTION };
+        TakeCommand::Take(Take { from, select: Select::ListOrder, wait: Wait::No, worker: Bytes::new() }).into()
+    };
+    let has_job = |at: usize| {
+        let mut mail = Vec::new();
+        hub.mail(&mailboxes[at], usize::MAX, &mut mail);
+        mail.iter().any(|mail| matches!(mail, Mail::Event(event) if event.handed_out().is_some()))
+    };
+    visit(&hub, 1, &mut items([take()]));
+    assert!(has_job(0), "nothing is pending");
+    let (job, proof) = (JobRef::Id(JobId(1)), Proof::AnyLease);
+    let end = LeaseCommand::Finish { job, proof, result: Bytes::new() }.into();
+    visit(&hub, 1, &mut VecDeque::from([Item::Command(Tag::NONE, end)]));
+    visit(&hub, 2, &mut items([take()]));
+    assert!(!has_job(1), "the end is not on the disk");
+    commit(&hub);
+    assert!(has_job(1));
 }
 
 /// Jobs that the worker has wait for it after the stop. Jobs that have never left for it are ready at once.

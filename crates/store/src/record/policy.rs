@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use windlass_engine::{KeySource, OwnPolicy, Policy, Rate};
+use windlass_engine::{KeySource, OwnPolicy, Policy, Rate, SavedRates};
 
 use crate::codec::{DecodeError, Reader, put_bytes, put_time, put_u64};
 
@@ -68,6 +68,23 @@ pub(super) fn decode(from: &mut Reader<'_>) -> Result<(Option<Box<OwnPolicy>>, B
     let policy =
         Policy { rate, key, key_running_max, key_rate, key_waiting_max, fair, weights, ordered, ..Policy::default() };
     Ok((Some(Box::new(OwnPolicy { policy: Arc::new(policy), by, at })), paused))
+}
+
+/// When the buckets of a queue are full: its own, then those of keys.
+pub(super) fn encode_saved(saved: &SavedRates, out: &mut Vec<u8>) {
+    put_time(out, saved.full_at);
+    put_u64(out, saved.keys.len() as u64);
+    for (key, full_at) in &saved.keys {
+        put_bytes(out, key);
+        put_time(out, *full_at);
+    }
+}
+
+pub(super) fn decode_saved(from: &mut Reader<'_>) -> Result<SavedRates, DecodeError> {
+    let full_at = from.time()?;
+    let count = from.below("keys that lack tokens", KEYS_MAX)?;
+    let keys = (0..count).map(|_| Ok((from.owned()?, from.time()?))).collect::<Result<_, DecodeError>>()?;
+    Ok(SavedRates { full_at, keys })
 }
 
 fn decode_rate(from: &mut Reader<'_>) -> Result<Rate, DecodeError> {

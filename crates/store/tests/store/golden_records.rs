@@ -8,8 +8,8 @@ use windlass_engine::{
     Attempt, AttemptEnd, AttemptError, Backoff, Batch, BatchProgress, Clash, Clock, Coalesce, Coalesced, Codec, Cron,
     Cycle, DayBegin, EngineMeta, Expiry, Extra, Failure, Holder, Job, JobId, JobState, KeySource, KeyUntil, LastRun,
     Lease, Member, NewJob, OnExpiry, OwnPolicy, Payload, Policy, Priority, Progress, Protocol, Protocols, QueueId,
-    QueueImage, QueueKind, QueueRules, Rate, Recurrence, Retry, Role, RunEnd, Schedule, Stage, Throttle, Timestamp,
-    Token, Totals, Track, Unique, Zone,
+    QueueImage, QueueKind, QueueRules, Rate, Recurrence, Retry, Role, RunEnd, SavedRates, Schedule, Stage, Throttle,
+    Timestamp, Token, Totals, Track, Unique, Zone,
 };
 use windlass_store::{BatchMoved, MetaRecord, Moved, NextRun, Record};
 
@@ -96,6 +96,7 @@ pub(crate) fn golden() -> Vec<(&'static str, Record)> {
         rules: None,
         policy: None,
         paused_keys: BTreeSet::new(),
+        saved: None,
         serial: 1,
     };
     let throttle = |ms| Throttle { leased_max: Some(u32::MAX), per_worker_max: Some(300), timeout_ms: Some(ms) };
@@ -323,6 +324,13 @@ pub(crate) fn golden() -> Vec<(&'static str, Record)> {
         (
             "queue_set_paused_keys",
             Record::QueueSet(QueueImage { paused_keys: ["".into(), "acme".into()].into(), ..queue.clone() }),
+        ),
+        (
+            "queue_set_buckets",
+            Record::QueueSet(QueueImage {
+                saved: Some(Box::new(SavedRates { full_at: at, keys: vec![("acme".into(), Timestamp(at.0 + 1_500))] })),
+                ..queue.clone()
+            }),
         ),
         ("queue_set_ruled_again", Record::QueueSet(QueueImage { rules: Some(Box::new(rules)), ..queue.clone() })),
         ("queue_set_coalescing", Record::QueueSet(QueueImage { rules: Some(Box::new(coalescing)), ..queue.clone() })),

@@ -10,8 +10,8 @@ use windlass_engine::{
     Attempt, AttemptEnd, AttemptError, Attempts, Backoff, Batch, BatchProgress, Clash, Coalesce, Coalesced, Codec,
     Cron, Cycle, Expiry, Extra, Failure, Holder, Job, JobId, JobState, KeySource, KeyUntil, LastRun, Lease, Member,
     NewJob, OnExpiry, OwnPolicy, Payload, Policy, Priority, Progress, Protocol, Protocols, QueueId, QueueImage,
-    QueueKind, QueueRules, Rate, Recurrence, Retry, Role, RunEnd, Schedule, Stage, Throttle, Timestamp, Token, Track,
-    Unfit, Unique, Zone,
+    QueueKind, QueueRules, Rate, Recurrence, Retry, Role, RunEnd, SavedRates, Schedule, Stage, Throttle, Timestamp,
+    Token, Track, Unfit, Unique, Zone,
 };
 
 /// The plainest job.
@@ -261,6 +261,11 @@ pub(crate) fn any_queue() -> impl Strategy<Value = QueueImage> {
                 throttle,
                 rules,
                 policy,
+                // Any that are kept.
+                saved: (serial % 3 == 0).then(|| {
+                    let keys = paused_keys.iter().map(|key| (key.clone(), Timestamp(serial))).collect();
+                    Box::new(SavedRates { full_at: Timestamp(serial / 2), keys })
+                }),
                 paused_keys,
                 serial,
             }

@@ -155,6 +155,7 @@ fn queue(id: u32, name: &'static str, kind: QueueKind) -> Record {
         rules,
         policy: None,
         paused_keys: std::collections::BTreeSet::new(),
+        saved: None,
         serial: 1,
     })
 }

@@ -1,21 +1,26 @@
 //! Lives of queues with policies. The laws look at what starts and ends and at when it does, and know no algorithm:
 //!
-//! - rate: no window has more starts than its length allows, and a burst; the first begins with nothing saved up;
-//! - overlap: no key has more jobs running than it may;
-//! - order: no job of an ordered key starts before an earlier one is over;
+//! - rate: no window has more starts than its length allows, and a burst, whatever restarts it spans; of a key's rate a
+//!   kill may forget the last second;
+//! - overlap: no key has more jobs running than it may, with those that may run since before a kill;
+//! - order: no job of an ordered key starts before an earlier one is over, also in a retry of many dead jobs;
+//! - speed: no more jobs of such a retry come out in a time than it asks for;
 //! - pauses: no job of a paused key starts, also after a restart;
 //! - turns: while a key could start a job, no other key of its weight starts two;
 //! - no starvation: a client never waits beside a job that may start, and at the end every job has run.
 //!
 //! `WINDLASS_SIM_SEEDS` and `WINDLASS_SIM_SEED` mean what they mean for the simulator.
 
+mod laws;
+mod restarts;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 use windlass_engine::{
     Backoff, BulkCommand, ClientCommand, ClientId, ClientInfo, Command, Context, Cursor, Engine, Event, Failure, From,
-    JobCommand, JobId, JobRef, JobStateKind, KeySource, LeaseCommand, LeaseTerms, Limits, NewJob, Notice, OnExpiry,
-    Policy, Proof, Protocol, QueueCommand, QueueSettings, Rate, Reply, Retry, Select, Stored, Subscription, Tag, Take,
+    JobCommand, JobId, JobRef, JobStateKind, KeySource, LeaseCommand, LeaseTerms, Limits, NewJob, OnExpiry, Policy,
+    Proof, Protocol, QueueCommand, QueueSettings, Rate, Reply, Retry, Select, Stored, Subscription, Tag, Take,
     TakeCommand, Timestamp, Wait,
 };
 use windlass_testkit::rng::Rng;
@@ -26,13 +31,31 @@ const KEYS: [&str; 4] = ["", "a", "b", "c"];
 const WORKERS: u64 = 5;
 const PRODUCER: u64 = 9;
 const WAKE_MS: u64 = 50;
+/// How long the keys of a daemon that was killed wait for what it may have handed out.
+const RETURN_MS: u64 = 200;
+/// A start of a key with a rate is saved at least this long after it: a second, and a millisecond for each key.
+const SAVED_MS: u64 = 1_000 + KEYS.len() as u64;
+
+/// Where the policy comes from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum SetBy {
+    Name,
+    Pattern,
+    Operator,
+}
 
 struct Life {
     rng: Rng,
     policy: Policy,
     engine: Engine,
     now: u64,
-    began: u64,
+    set_by: SetBy,
+    /// When the daemon was killed.
+    kills: Vec<u64>,
+    /// Jobs that workers had when the daemon was killed, their keys, and until when they count as running.
+    maybe: Vec<(JobId, usize, u64)>,
+    in_doubt_until: u64,
+    redrive: Option<laws::Redrive>,
     /// Starts: when, which key.
     starts: Vec<(u64, usize)>,
     /// What was leased after the last command.
@@ -57,10 +80,14 @@ fn key_of(body: &[u8]) -> usize {
     KEYS.iter().position(|key| key.as_bytes() == text).unwrap_or_default()
 }
 
+fn limits() -> Limits {
+    Limits { wake_ms: WAKE_MS, return_ms: RETURN_MS, ..Limits::default() }
+}
+
 fn rate(rng: &mut Rng) -> Option<Rate> {
     rng.chance(40).then(|| Rate {
         jobs: u32::try_from(rng.between(1, 5)).unwrap_or(1),
-        per_ms: u32::try_from(rng.between(7, 300)).unwrap_or(1),
+        per_ms: u32::try_from(if rng.chance(80) { rng.between(7, 300) } else { rng.between(300, 5_000) }).unwrap_or(1),
         burst: u32::try_from(rng.between(1, 4)).unwrap_or(1),
     })
 }
@@ -79,13 +106,18 @@ impl Life {
             ordered: rng.chance(40),
             ..Policy::default()
         };
-        let engine = Engine::new(Limits { wake_ms: WAKE_MS, ..Limits::default() }, seed);
+        let set_by = rng.one_of([SetBy::Name, SetBy::Pattern, SetBy::Operator]);
+        let engine = Engine::new(limits(), seed);
         let mut life = Self {
             rng,
             policy,
             engine,
             now: 1_000,
-            began: 1_000,
+            set_by,
+            kills: Vec::new(),
+            maybe: Vec::new(),
+            in_doubt_until: 0,
+            redrive: None,
             starts: Vec::new(),
             running: BTreeSet::new(),
             keys: BTreeMap::new(),
@@ -97,46 +129,68 @@ impl Life {
             tally: Tally::default(),
         };
         life.begin();
+        if set_by == SetBy::Operator {
+            let policy = Some(Box::new(life.policy.clone()));
+            life.ask(PRODUCER, QueueCommand::SetPolicy { queue: QUEUE.into(), policy, by: "ann".into() });
+        }
         life
     }
 
-    /// The clients come, and the policy is set.
+    /// The configuration is set, and the clients come.
     fn begin(&mut self) {
-        (self.began, self.starts, self.passed) = (self.now, Vec::new(), Default::default());
+        self.passed = Default::default();
         self.waiting.clear();
-        for client in (0..WORKERS).chain([PRODUCER]) {
-            self.ask(client, ClientCommand::Open(ClientInfo::default()));
-        }
+        self.ask(PRODUCER, ClientCommand::Open(ClientInfo::default()));
         let settings = QueueSettings { policy: self.policy.clone(), ..QueueSettings::default() };
-        self.ask(PRODUCER, QueueCommand::SetPatterns(Box::new([(QUEUE.into(), settings)].into_iter().collect())));
-        let mut after = Some(Cursor::default());
-        while let Some(page) = after {
-            after = self.read_keys(page);
-        }
+        let named = match self.set_by {
+            SetBy::Name => Some((QUEUE.into(), settings)),
+            SetBy::Pattern => Some(("*".into(), settings)),
+            SetBy::Operator => None,
+        };
+        self.ask(PRODUCER, QueueCommand::SetPatterns(Box::new(named.into_iter().collect())));
+        self.rounds(|after| BulkCommand::ReadKeys { after, limit: 3 });
+        self.start();
         for client in 0..WORKERS {
+            self.ask(client, ClientCommand::Open(ClientInfo::default()));
             let lease = self.terms(client);
             let serve = Subscription { queue: QUEUE.into(), weight: 0, lease, unclaimed: None };
             self.ask(client, ClientCommand::Serve(serve));
         }
     }
 
-    /// Has a page of keys read, some of them in bodies that are not in memory.
-    fn read_keys(&mut self, page: Cursor) -> Option<Cursor> {
+    /// A command that takes rounds, all of them.
+    fn rounds(&mut self, command: impl Fn(Cursor) -> BulkCommand) {
+        let mut after = Some(Cursor::default());
+        while let Some(page) = after {
+            after = self.round(&command(page));
+        }
+    }
+
+    /// A round of a command, some of it about bodies that are not in memory.
+    fn round(&mut self, command: &BulkCommand) -> Option<Cursor> {
         let mut lent = BTreeMap::new();
         loop {
             let mut context = Context::new(Timestamp(self.now), self.rng.throw());
             context.lent = lent;
-            let read = BulkCommand::ReadKeys { after: page, limit: 3 };
-            self.engine.apply(ClientId(PRODUCER), Tag(1), read, &mut context);
+            self.engine.apply(ClientId(PRODUCER), Tag(1), command.clone(), &mut context);
             self.judge(&context);
-            if let [(_, Event::Reply(_, Reply::Mutated { next, .. }))] = context.events.as_slice() {
-                return *next;
+            let next = context.events.iter().find_map(|(_, event)| match event {
+                Event::Reply(_, Reply::Mutated { next, .. }) => Some(*next),
+                _ => None,
+            });
+            if let Some(next) = next {
+                return next;
             }
             assert!(!context.missing.is_empty(), "no answer");
             self.tally.note("Policy::Lent");
             let with_body =
                 |(job, from): (JobId, Stored)| (job, (from, self.stored[usize::try_from(from.at).unwrap()].clone()));
             lent = context.missing.into_iter().map(with_body).collect();
+            // Other commands than those that read keys want them in memory.
+            if !matches!(command, BulkCommand::ReadKeys { .. }) {
+                let loaded = std::mem::take(&mut lent);
+                loaded.into_iter().for_each(|(job, (from, body))| _ = self.engine.set_loaded(job, from, &body));
+            }
         }
     }
 
@@ -174,108 +228,6 @@ impl Life {
         self.judge(&context);
     }
 
-    // ---- the laws ---------------------------------------------------------------------------------------------------
-
-    fn judge(&mut self, context: &Context) {
-        for (client, event) in &context.events {
-            let taken = match event {
-                Event::Reply(_, Reply::Taken(taken)) | Event::Notice(Notice::Delivered(taken)) => taken,
-                Event::Reply(_, Reply::Empty) => {
-                    self.waiting.remove(&client.0);
-                    continue;
-                }
-                Event::Notice(Notice::WorkAvailable) => {
-                    self.tally.note("Policy::Woken");
-                    self.left_until = self.now + WAKE_MS;
-                    self.waiting.remove(&client.0);
-                    continue;
-                }
-                Event::Reply(..) | Event::Notice(_) => continue,
-            };
-            self.waiting.remove(&client.0);
-            self.started(taken.id, self.key_of(taken.id, &taken.body));
-        }
-        self.engine.check();
-        self.overlap_and_waits();
-    }
-
-    fn started(&mut self, job: JobId, key: usize) {
-        self.tally.note("Policy::Started");
-        self.starts.push((self.now, key));
-        assert!(!self.paused.contains(&key), "{:?} is paused", KEYS[key]);
-        if let Some(rate) = self.policy.rate {
-            self.within(rate, |_| true);
-        }
-        if let Some(rate) = self.policy.key_rate {
-            self.within(rate, |other| other == key);
-        }
-        if self.policy.ordered {
-            let earlier = self.keys.range(..job).filter(|(_, other)| **other == key);
-            for (other, _) in earlier {
-                let state = self.engine.job(*other).map(|job| job.state.kind());
-                let over = matches!(state, None | Some(JobStateKind::Dead | JobStateKind::Done));
-                assert!(over, "{job:?} starts before {other:?}, which is {state:?}");
-            }
-        }
-        for other in 0..KEYS.len() {
-            self.passed[other][key] += 1;
-            self.passed[key][other] = 0;
-        }
-    }
-
-    /// No window that ends now has more starts of these keys than the rate allows.
-    fn within(&self, rate: Rate, counts: impl Fn(usize) -> bool) {
-        let allowed = |ms: u64| ms * u64::from(rate.jobs) / u64::from(rate.per_ms);
-        let mut many = 0;
-        for (at, _) in self.starts.iter().rev().filter(|(_, key)| counts(*key)) {
-            many += 1;
-            assert!(
-                many <= u64::from(rate.burst) + allowed(self.now - at),
-                "{many} starts since {at}, now {}",
-                self.now
-            );
-        }
-        assert!(many <= allowed(self.now - self.began), "{many} starts since the beginning, now {}", self.now);
-    }
-
-    fn overlap_and_waits(&mut self) {
-        let (mut running, mut retrying, mut ready) = ([0; KEYS.len()], [0; KEYS.len()], [0; KEYS.len()]);
-        for job in self.engine.jobs() {
-            let count = match job.state.kind() {
-                JobStateKind::Leased => &mut running,
-                JobStateKind::Retrying => &mut retrying,
-                JobStateKind::Ready => &mut ready,
-                JobStateKind::Scheduled | JobStateKind::Dead | JobStateKind::Parked | JobStateKind::Done => continue,
-            };
-            let body = if job.payload.stored().is_none() { job.body() } else { &[] };
-            count[self.key_of(job.id, body)] += 1;
-        }
-        let most = if self.policy.ordered { 1 } else { self.policy.key_running_max.unwrap_or(u32::MAX) };
-        assert!(running.iter().all(|many| *many <= most), "{running:?} run");
-        let is_held = |key: usize| self.paused.contains(&key) || (self.policy.ordered && retrying[key] > 0);
-        let is_free = |key: usize| ready[key] > 0 && running[key] < most && !is_held(key);
-        let limited = self.policy.rate.is_some() || self.policy.key_rate.is_some();
-        let may_start = (0..KEYS.len()).any(is_free);
-        let waits = self.waiting.iter().any(|client| client % 2 == 1);
-        let is_left = self.now <= self.left_until;
-        assert!(limited || !waits || !may_start || is_left, "{:?} wait, and there is a job", self.waiting);
-        for (key, waits) in KEYS.iter().enumerate() {
-            for (other, starts) in KEYS.iter().enumerate() {
-                if self.policy.fair && self.policy.key_rate.is_none() && is_free(key) {
-                    assert!(
-                        self.passed[key][other] <= 2,
-                        "{waits:?} waits, {starts:?} starts: {:?}, {:?}, {running:?} run, {ready:?} are ready",
-                        self.policy,
-                        self.starts.iter().rev().take(9).collect::<Vec<_>>()
-                    );
-                } else {
-                    self.passed[key][other] = 0;
-                }
-            }
-        }
-        self.running = self.engine.jobs().filter(|job| job.lease().is_some()).map(|job| job.id).collect();
-    }
-
     // ---- what happens -----------------------------------------------------------------------------------------------
 
     fn happen(&mut self) {
@@ -297,7 +249,8 @@ impl Life {
                 let serve = Subscription { queue: QUEUE.into(), weight: 0, lease: self.terms(client), unclaimed: None };
                 self.ask(client, ClientCommand::Serve(serve));
             }
-            _ if self.rng.chance(10) => self.restart(),
+            _ if self.rng.chance(20) => self.restart(),
+            _ if self.rng.chance(20) => self.retry_dead(),
             _ if self.rng.chance(40) => self.store(),
             _ if self.policy.has_keys() => {
                 let key = self.rng.one_of([0, 1, 2, 3]);
@@ -312,8 +265,8 @@ impl Life {
         // Short bodies stay in memory.
         let rest = "x".repeat(self.rng.one_of([1, 60]));
         let body = if key == 0 { rest } else { format!("{}|{rest}", KEYS[key]) };
-        let backoff = self.rng.one_of([Backoff::None, Backoff::Fixed(30)]);
-        let retry = Retry { failures_max: 1, losses_max: 0, backoff };
+        let backoff = self.rng.one_of([Backoff::None, Backoff::Fixed(30), Backoff::Fixed(2_000)]);
+        let retry = Retry { failures_max: self.rng.one_of([0, 1]), losses_max: 0, backoff };
         let job = NewJob { retry, ..NewJob::new(Protocol::GEARMAN, QUEUE.into(), body.into()) };
         // The laws that judge what the push starts know the job.
         let next = JobId(self.keys.last_key_value().map_or(0, |(job, _)| job.0) + 1);
@@ -369,20 +322,6 @@ impl Life {
         self.ask(PRODUCER, command);
     }
 
-    /// The daemon ends and begins again, from what its journal has.
-    fn restart(&mut self) {
-        self.tally.note("Policy::Restarted");
-        let mut engine = Engine::new(Limits { wake_ms: WAKE_MS, ..Limits::default() }, self.rng.throw());
-        engine.recall_meta(self.engine.meta().clone(), true);
-        self.engine.queues().for_each(|queue| engine.recall_queue(queue.image().clone()));
-        for job in self.engine.jobs() {
-            assert!(engine.recall_job(job.clone()));
-        }
-        engine.wake_up();
-        self.engine = engine;
-        self.begin();
-    }
-
     /// Every job runs, if workers come for it and time passes.
     fn drain(&mut self) {
         self.paused.clone().into_iter().for_each(|key| self.pause(key, false));
@@ -432,7 +371,15 @@ fn every_policy_keeps_its_laws() {
     }
     let seeds = number("WINDLASS_SIM_SEEDS").unwrap_or(300);
     let tally = live_all(seeds, live);
-    for what in ["Policy::Started", "Policy::Woken", "Policy::Restarted", "Policy::Paused", "Policy::Lent"] {
+    for what in [
+        "Policy::Started",
+        "Policy::Woken",
+        "Policy::Stopped",
+        "Policy::Killed",
+        "Policy::Paused",
+        "Policy::Lent",
+        "Policy::Retried",
+    ] {
         assert!(tally.counts.get(what).is_some_and(|many| *many > seeds), "{what}: {:?}", tally.counts.get(what));
     }
 }

@@ -1,51 +1,82 @@
-//! A token bucket: starts per time. It is empty at first, so that a daemon that begins again starts nothing early.
+//! A token bucket: starts per time. It is one moment, at which it is full if no more jobs start (GCRA's theoretical arrival
+//! time), so that a daemon that begins again goes on where it was.
 
 use super::Rate;
 use crate::ids::Timestamp;
 
-/// The tokens of a rate, exact to the millisecond.
+/// The tokens of a rate, exact to a part of a millisecond. A token is `per_ms` parts, and each millisecond brings `jobs` of
+/// them.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Bucket {
     rate: Rate,
-    /// A token is `per_ms` parts, and each millisecond brings `jobs` of them.
-    parts: u64,
-    /// When the parts were counted.
+    /// When it is full: the millisecond before, and the parts after it.
+    full_at: Timestamp,
+    parts: u32,
+    /// The last moment that it knows of.
     at: Timestamp,
 }
 
 impl Bucket {
-    /// A bucket that was empty at a moment.
-    pub(super) const fn new(rate: Rate, empty_at: Timestamp) -> Self {
-        Self { rate, parts: 0, at: empty_at }
+    /// A bucket that is full from a moment on: the beginning of time for a new one.
+    pub(super) const fn new(rate: Rate, full_at: Timestamp) -> Self {
+        Self { rate, full_at, parts: 0, at: Timestamp(0) }
+    }
+
+    /// The bucket of a rate that takes the place of another one, or of none. A new one is full.
+    pub(super) fn renewed(before: Option<Self>, rate: Option<Rate>, now: Timestamp) -> Option<Self> {
+        match (before, rate) {
+            (_, None) => None,
+            (Some(before), Some(rate)) if before.rate == rate => Some(before),
+            (Some(before), Some(rate)) => Some(before.at_rate(rate, now)),
+            (None, Some(rate)) => Some(Self { at: now, ..Self::new(rate, Timestamp(0)) }),
+        }
+    }
+
+    /// How long a token takes, in milliseconds.
+    pub(super) fn token_ms(&self) -> u64 {
+        self.token() / self.per_millisecond()
+    }
+
+    /// The same bucket at another rate. The tokens that it lacks come as late as before, or as soon as an empty one is full.
+    fn at_rate(self, rate: Rate, now: Timestamp) -> Self {
+        let empty = now.after_ms(u64::from(rate.burst) * u64::from(rate.per_ms) / u64::from(rate.jobs.max(1)));
+        Self { at: now, ..Self::new(rate, self.full_at().min(empty)) }
     }
 
     /// Brings the tokens up to a moment.
     pub(super) fn refill(&mut self, now: Timestamp) {
-        let full = u64::from(self.rate.burst) * self.token();
-        let gained = now.ms_since(self.at).saturating_mul(self.rate.jobs.into());
-        self.parts = self.parts.saturating_add(gained).min(full);
         self.at = self.at.max(now);
     }
 
     /// Takes a token, if there is one.
     pub(super) fn spend(&mut self, now: Timestamp) {
         self.refill(now);
-        self.parts = self.parts.saturating_sub(self.token());
+        if self.tokens() == 0 {
+            return;
+        }
+        if self.full_at < self.at {
+            (self.full_at, self.parts) = (self.at, 0);
+        }
+        let (jobs, parts) = (self.per_millisecond(), self.token() + u64::from(self.parts));
+        self.full_at = self.full_at.after_ms(parts / jobs);
+        self.parts = u32::try_from(parts % jobs).unwrap_or(0);
     }
 
     /// Tokens at the last moment that it knows of.
     pub(super) fn tokens(&self) -> u32 {
-        u32::try_from(self.parts / self.token()).unwrap_or(u32::MAX)
+        let lacks = self.full_at.ms_since(self.at).saturating_mul(self.per_millisecond());
+        let lacks = if self.full_at < self.at { 0 } else { lacks.saturating_add(self.parts.into()) };
+        u32::try_from(self.all().saturating_sub(lacks) / self.token()).unwrap_or(u32::MAX)
     }
 
     /// When there is a token.
     pub(super) fn next_at(&self) -> Timestamp {
-        self.has_at(self.token())
+        self.before_full(self.all() - self.token())
     }
 
     /// When there are as many tokens as it can hold.
     pub(super) fn full_at(&self) -> Timestamp {
-        self.has_at(u64::from(self.rate.burst) * self.token())
+        self.before_full(0)
     }
 
     /// Whether all tokens are there.
@@ -53,13 +84,27 @@ impl Bucket {
         self.full_at() <= self.at
     }
 
-    fn has_at(&self, parts: u64) -> Timestamp {
-        let left = parts.saturating_sub(self.parts);
-        self.at.after_ms(left.div_ceil(u64::from(self.rate.jobs.max(1))))
+    /// When it lacks no more than these parts.
+    fn before_full(&self, lacks: u64) -> Timestamp {
+        let (jobs, parts) = (self.per_millisecond(), u64::from(self.parts));
+        let at = match parts.checked_sub(lacks) {
+            Some(later) => self.full_at.after_ms(later.div_ceil(jobs)),
+            None => Timestamp(self.full_at.0.saturating_sub((lacks - parts) / jobs)),
+        };
+        at.max(self.at)
+    }
+
+    /// The parts of all tokens.
+    fn all(&self) -> u64 {
+        u64::from(self.rate.burst.max(1)) * self.token()
     }
 
     fn token(&self) -> u64 {
         self.rate.per_ms.max(1).into()
+    }
+
+    fn per_millisecond(&self) -> u64 {
+        self.rate.jobs.max(1).into()
     }
 }
 
@@ -106,12 +151,33 @@ mod tests {
     }
 
     #[test]
-    fn a_bucket_is_empty_at_first_and_full_at_a_time() {
-        let mut bucket = Bucket::new(Rate { jobs: 2, per_ms: 1_000, burst: 3 }, Timestamp(50));
+    fn a_bucket_is_full_at_first_and_goes_on_from_its_moment() {
+        let rate = Rate { jobs: 2, per_ms: 1_000, burst: 3 };
+        let mut bucket = Bucket::new(rate, Timestamp(0));
+        bucket.refill(Timestamp(50));
+        assert_eq!((bucket.tokens(), bucket.is_full()), (3, true));
+        (0..3).for_each(|_| bucket.spend(Timestamp(50)));
         assert_eq!((bucket.tokens(), bucket.next_at(), bucket.full_at()), (0, Timestamp(550), Timestamp(1_550)));
-        bucket.refill(Timestamp(549));
-        assert_eq!(bucket.tokens(), 0);
-        bucket.refill(Timestamp(9_999));
-        assert_eq!((bucket.tokens(), bucket.next_at(), bucket.full_at()), (3, Timestamp(9_999), Timestamp(9_999)));
+        let mut again = Bucket::new(rate, bucket.full_at());
+        for bucket in [&mut bucket, &mut again] {
+            bucket.refill(Timestamp(549));
+            assert_eq!(bucket.tokens(), 0);
+            bucket.refill(Timestamp(550));
+            assert_eq!((bucket.tokens(), bucket.next_at(), bucket.full_at()), (1, Timestamp(550), Timestamp(1_550)));
+            bucket.refill(Timestamp(9_999));
+            let all = (bucket.tokens(), bucket.next_at(), bucket.full_at());
+            assert_eq!(all, (3, Timestamp(9_999), Timestamp(9_999)));
+        }
+    }
+
+    #[test]
+    fn another_rate_gives_back_nothing_and_keeps_no_one_waiting_longer_than_an_empty_bucket() {
+        let slow = Rate { jobs: 1, per_ms: 60_000, burst: 1 };
+        let mut bucket = Bucket::new(slow, Timestamp(0));
+        bucket.spend(Timestamp(1_000));
+        let mut fast = bucket.at_rate(Rate { jobs: 10, per_ms: 1_000, burst: 10 }, Timestamp(1_000));
+        assert_eq!((fast.tokens(), fast.next_at(), fast.full_at()), (0, Timestamp(1_100), Timestamp(2_000)));
+        fast.refill(Timestamp(3_000));
+        assert_eq!(fast.at_rate(slow, Timestamp(3_000)).tokens(), 1, "a full one stays full");
     }
 }

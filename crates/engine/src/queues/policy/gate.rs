@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::bucket::Bucket;
 use super::keys::{KeyNumber, Keys, NO_KEY};
-use super::{Hold, KeyRow, Policy, PolicyRow};
+use super::{Hold, KeyRow, Policy, PolicyRow, SavedRates};
 use crate::ids::{QueueId, Timestamp};
 use crate::jobs::{Job, Slot};
 use crate::queues::audience::{Class, View};
@@ -12,15 +12,21 @@ use crate::queues::ready::SortKey;
 use crate::request::QueueKind;
 use crate::timers::{Timer, Timers};
 
+/// How much later than it is a bucket may be saved whose tokens come faster than that, in milliseconds. The record of such a
+/// queue is then written once in that time, and a daemon that is killed starts jobs that much later.
+const AHEAD_MS: u64 = 1_000;
+
 /// What may start of a queue with a policy.
 #[derive(Debug)]
 pub(in crate::queues) struct Gate {
     queue: QueueId,
     policy: Arc<Policy>,
-    /// When it began to count; its buckets were empty then.
-    began: Option<Timestamp>,
-    /// Present once it has begun, if starts are limited.
+    /// Present if starts are limited.
     bucket: Option<Bucket>,
+    /// When the bucket is full by what is saved: not before it is.
+    saved: Timestamp,
+    /// Until when keys wait for jobs that a daemon which was killed may have handed out; `NEVER` if none waits.
+    doubt_until: Timestamp,
     /// Present if the policy treats jobs by key.
     keys: Option<Keys>,
     bridged: bool,
@@ -30,11 +36,19 @@ pub(in crate::queues) struct Gate {
 }
 
 impl Gate {
-    /// Entries of `cycle` queues have no keys.
-    pub(in crate::queues) fn new((queue, kind): (QueueId, QueueKind), policy: Arc<Policy>, bridged: bool) -> Self {
-        let keys = (policy.has_keys() && kind == QueueKind::Work).then(Keys::new);
-        let timer_at = Timestamp::NEVER;
-        Self { queue, policy, began: None, bucket: None, keys, bridged, timer_at, rate_waits: 0, keyless: 0 }
+    /// Entries of `cycle` queues have no keys. Buckets go on from what is saved; those that are new are full.
+    pub(in crate::queues) fn new(
+        (queue, kind): (QueueId, QueueKind),
+        (policy, saved): (Arc<Policy>, Option<&SavedRates>),
+        bridged: bool,
+    ) -> Self {
+        let full_at = saved.map_or(Timestamp(0), |saved| saved.full_at);
+        let kept = saved.map(|saved| saved.keys.as_slice()).unwrap_or_default();
+        let is_keyed = policy.has_keys() && kind == QueueKind::Work;
+        let keys = is_keyed.then(|| Keys::new(&policy, bridged, kept));
+        let bucket = policy.rate.map(|rate| Bucket::new(rate, full_at));
+        let (timer_at, doubt_until) = (Timestamp::NEVER, Timestamp::NEVER);
+        Self { queue, policy, bucket, saved: full_at, doubt_until, keys, bridged, timer_at, rate_waits: 0, keyless: 0 }
     }
 
     /// Has another policy from now on. Returns whether it forgets the keys of its jobs. All jobs must enter again.
@@ -47,13 +61,13 @@ impl Gate {
         let is_keyed = policy.has_keys() && kind == QueueKind::Work;
         let keeps = is_keyed && policy.key == self.policy.key && self.keys.is_some();
         if !keeps {
-            (self.keys, self.keyless) = (is_keyed.then(Keys::new), 0);
+            (self.keys, self.keyless) = (is_keyed.then(|| Keys::new(policy, bridged, &[])), 0);
         }
-        if policy.rate != self.policy.rate {
-            self.bucket = None;
+        self.bucket = Bucket::renewed(self.bucket, policy.rate, now);
+        (self.policy, self.bridged) = (Arc::clone(policy), bridged);
+        if let Some(keys) = &mut self.keys {
+            keys.reset(policy, bridged, now);
         }
-        (self.policy, self.bridged, self.began) = (Arc::clone(policy), bridged, None);
-        self.begin(now);
         self.set_timer(timers);
         !keeps
     }
@@ -81,24 +95,11 @@ impl Gate {
         self.keys.is_some()
     }
 
-    fn begin(&mut self, now: Timestamp) -> Timestamp {
-        if let Some(began) = self.began {
-            return began;
-        }
-        self.began = Some(now);
-        self.bucket = self.bucket.or_else(|| self.policy.rate.map(|rate| Bucket::new(rate, now)));
-        if let Some(keys) = &mut self.keys {
-            keys.reset(&self.policy, self.bridged, now);
-        }
-        now
-    }
-
     // ---- jobs ------------------------------------------------------------------------------------------------------
 
     /// A job with this key is there. Returns the key's number.
     pub(in crate::queues) fn add(&mut self, key: &[u8], now: Timestamp) -> KeyNumber {
-        let began = self.begin(now);
-        self.keys.as_mut().map_or(NO_KEY, |keys| keys.add(key, &self.policy, (began, now)))
+        self.keys.as_mut().map_or(NO_KEY, |keys| keys.add(key, &self.policy, now))
     }
 
     /// In a new job no key could be read.
@@ -114,8 +115,7 @@ impl Gate {
 
     /// A job enters its state.
     #[inline(never)]
-    pub(in crate::queues) fn enter(&mut self, job: &Job, at: (KeyNumber, Slot), now: Timestamp, timers: &mut Timers) {
-        self.begin(now);
+    pub(in crate::queues) fn enter(&mut self, job: &Job, at: (KeyNumber, Slot), timers: &mut Timers) {
         if let Some(keys) = &mut self.keys {
             keys.enter(job, at, &self.policy);
         }
@@ -128,14 +128,44 @@ impl Gate {
         self.keys.as_mut().is_some_and(|keys| keys.leave(job, number, &self.policy))
     }
 
-    /// A job is about to be handed out.
+    /// A job is about to be handed out. Returns whether the buckets must be saved.
     #[inline(never)]
-    pub(in crate::queues) fn start(&mut self, number: KeyNumber, now: Timestamp, timers: &mut Timers) {
+    pub(in crate::queues) fn start(&mut self, number: KeyNumber, now: Timestamp, timers: &mut Timers) -> bool {
         self.bucket.iter_mut().for_each(|bucket| bucket.spend(now));
         if let Some(keys) = &mut self.keys {
             keys.start(number, &self.policy, now);
         }
         self.set_timer(timers);
+        self.must_save(now)
+    }
+
+    /// Whether what is saved of the buckets allows starts that they do not, or soon will: keys are saved at times.
+    fn must_save(&self, now: Timestamp) -> bool {
+        let is_later = self.bucket.as_ref().is_some_and(|bucket| bucket.full_at() > self.saved);
+        is_later || self.keys.as_ref().is_some_and(|keys| keys.save_at() <= now)
+    }
+
+    /// The buckets as they are saved: exactly, or so that no start of the next time exceeds it.
+    pub(in crate::queues) fn save(&mut self, exactly: bool, now: Timestamp) -> Option<Box<SavedRates>> {
+        let slow = |bucket: &Bucket| exactly || bucket.token_ms() >= AHEAD_MS || bucket.full_at() <= now;
+        let keys = self.keys.as_mut().map(|keys| keys.save(now)).unwrap_or_default();
+        self.saved = match &self.bucket {
+            None => Timestamp(0),
+            Some(bucket) if slow(bucket) => bucket.full_at(),
+            Some(bucket) => bucket.full_at().after_ms(AHEAD_MS + keys.len() as u64),
+        };
+        let is_full = self.saved <= now && keys.is_empty();
+        (!is_full).then(|| Box::new(SavedRates { full_at: self.saved, keys }))
+    }
+
+    /// A daemon that was killed may have handed out jobs of the keys that are here: if a key may not have any number of
+    /// jobs running, it waits until this time.
+    pub(in crate::queues) fn doubt(&mut self, until: Timestamp, timers: &mut Timers) {
+        if let Some(keys) = self.keys.as_mut().filter(|_| self.policy.is_exclusive()) {
+            keys.doubt(&self.policy);
+            self.doubt_until = until;
+            self.set_timer(timers);
+        }
     }
 
     /// Which clients see which jobs has changed.
@@ -153,14 +183,15 @@ impl Gate {
         self.bucket.iter_mut().for_each(|bucket| bucket.refill(now));
     }
 
-    /// When a token comes for which a job may wait.
+    /// When a token comes for which a job may wait, all are there, or there is something to save.
     fn next_at(&self) -> Timestamp {
-        let keys = self.keys.as_ref().map_or(Timestamp::NEVER, Keys::next_due);
-        let bucket = self.bucket.as_ref().filter(|bucket| bucket.tokens() == 0);
-        bucket.map_or(Timestamp::NEVER, Bucket::next_at).min(keys)
+        let keys = self.keys.as_ref().map_or(Timestamp::NEVER, |keys| keys.next_due().min(keys.save_at()));
+        let bucket = self.bucket.as_ref().filter(|bucket| !bucket.is_full());
+        let next_at = |bucket: &Bucket| if bucket.tokens() == 0 { bucket.next_at() } else { bucket.full_at() };
+        bucket.map_or(Timestamp::NEVER, next_at).min(keys).min(self.doubt_until)
     }
 
-    fn set_timer(&mut self, timers: &mut Timers) {
+    pub(in crate::queues) fn set_timer(&mut self, timers: &mut Timers) {
         let at = self.next_at();
         if at < self.timer_at {
             timers.cancel(self.timer_at);
@@ -169,16 +200,24 @@ impl Gate {
         }
     }
 
-    /// The timer has fired, while jobs were ready, or none.
-    pub(in crate::queues) fn come_due(&mut self, has_ready: bool, now: Timestamp, timers: &mut Timers) {
+    /// The timer has fired, while jobs were ready, or none. Returns whether the buckets must be saved.
+    pub(in crate::queues) fn come_due(&mut self, has_ready: bool, now: Timestamp, timers: &mut Timers) -> bool {
         self.timer_at = Timestamp::NEVER;
         let was_out = self.free() == 0;
         self.refill(now);
         self.rate_waits += u64::from(was_out && self.free() > 0 && has_ready);
         if let Some(keys) = &mut self.keys {
             keys.come_due(now, &self.policy);
+            if self.doubt_until <= now {
+                keys.doubt_no_more(&self.policy);
+                self.doubt_until = Timestamp::NEVER;
+            }
         }
-        self.set_timer(timers);
+        let must_save = self.must_save(now);
+        if !must_save {
+            self.set_timer(timers);
+        }
+        must_save
     }
 
     // ---- what may start --------------------------------------------------------------------------------------------
@@ -204,19 +243,25 @@ impl Gate {
     }
 
     /// What holds a ready job of this key back.
-    pub(in crate::queues) fn hold(&self, number: KeyNumber) -> Option<Hold> {
+    pub(in crate::queues) fn hold(&self, number: KeyNumber, rank: u64) -> Option<Hold> {
         let key = self.keys.as_ref().and_then(|keys| keys.at(number));
         if let Some(key) = key.map(|key| key.text()).filter(|key| self.policy.paused.contains(key)) {
             return Some(Hold::Paused { key });
         }
-        if let Some(key) = key.filter(|key| key.held >= self.policy.held_max()) {
-            return Some(Hold::Key { key: key.text(), jobs: key.held });
+        if let Some((key, jobs)) = key.and_then(|key| Some((key, key.holders(rank, &self.policy)?))) {
+            return Some(Hold::Key { key: key.text(), jobs });
         }
         let is_out = |bucket: &&Bucket| bucket.tokens() == 0;
         if let Some((key, bucket)) = key.and_then(|key| Some((key, key.bucket.as_ref().filter(is_out)?))) {
             return Some(Hold::KeyRate { key: key.text(), until: bucket.next_at() });
         }
         self.bucket.as_ref().filter(is_out).map(|bucket| Hold::Rate { until: bucket.next_at() })
+    }
+
+    /// Whether a job that is leased has a key for which other jobs that are ready wait.
+    pub(in crate::queues) fn keeps_back(&self, number: KeyNumber) -> bool {
+        let key = self.keys.as_ref().filter(|_| self.policy.is_exclusive()).and_then(|keys| keys.at(number));
+        key.is_some_and(|key| key.is_waited_for(&self.policy))
     }
 
     /// Whether the key of this number has this text, or there are no keys.
@@ -249,7 +294,7 @@ impl Gate {
     pub(in crate::queues) fn keys_from(&self, number: KeyNumber) -> impl Iterator<Item = (KeyNumber, KeyRow)> {
         let keys = self.keys.as_ref().into_iter().flat_map(move |keys| keys.from(number));
         keys.map(|(number, key)| {
-            let (text, waiting, running) = (key.text(), key.waiting, key.held);
+            let (text, waiting, running) = (key.text(), key.waiting, key.running());
             (number, KeyRow { paused: self.policy.paused.contains(&text), key: text, waiting, running })
         })
     }

@@ -5,6 +5,7 @@
 //! no more than what has begun. Otherwise all turns are equal, and ranks decide. A key without jobs is forgotten as soon as its
 //! tokens are all there again.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::BuildHasher as _;
 
@@ -14,11 +15,18 @@ use hashbrown::HashTable;
 
 use super::Policy;
 use super::bucket::Bucket;
-use crate::ids::{Priority, Timestamp};
+use super::key::{Heads, Key, Place, counts, is_ahead, place_of};
+use crate::ids::Timestamp;
 use crate::jobs::{Job, JobState, Slot};
 use crate::queues::audience::{Class, View};
-use crate::queues::ready::{ReadyQueue, SortKey};
-use crate::request::QueueKind;
+use crate::queues::ready::SortKey;
+
+/// The buckets of keys are saved at most this often, in milliseconds, and a millisecond later for each of them: a daemon that
+/// is killed forgets the starts since then.
+const SAVE_MS: u64 = 1_000;
+
+/// More buckets are not saved.
+const SAVED_MAX: usize = 1 << 16;
 
 /// The number of a key in its queue.
 pub(in crate::queues) type KeyNumber = u32;
@@ -26,60 +34,8 @@ pub(in crate::queues) type KeyNumber = u32;
 /// The key of all jobs that have none: the empty one.
 pub(in crate::queues) const NO_KEY: KeyNumber = 0;
 
-/// A place in the order of keys.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-struct Place {
-    lane: u8,
-    turn: u64,
-    rank: u64,
-}
-
 /// First jobs of keys, with the numbers of the keys.
 type Tree = BTreeMap<Place, (KeyNumber, Slot)>;
-
-/// The first job of a key in a class.
-type Head = (Class, Place, Slot);
-
-/// The first job of each class: nearly always there is one.
-#[derive(Debug, Default, PartialEq, Eq)]
-struct Heads {
-    first: Option<Head>,
-    more: Vec<Head>,
-}
-
-impl Heads {
-    fn iter(&self) -> impl Iterator<Item = &Head> {
-        self.first.iter().chain(&self.more)
-    }
-}
-
-impl FromIterator<Head> for Heads {
-    fn from_iter<I: IntoIterator<Item = Head>>(heads: I) -> Self {
-        let mut heads = heads.into_iter();
-        Self { first: heads.next(), more: heads.collect() }
-    }
-}
-
-/// One key.
-#[derive(Debug)]
-pub(super) struct Key {
-    text: Box<[u8]>,
-    /// All its jobs, in any state.
-    jobs: u32,
-    /// Those that wait: ready, scheduled or retrying.
-    pub(super) waiting: u32,
-    /// Those that hold the key: leased ones, with `ordered` retrying ones, too.
-    pub(super) held: u32,
-    ready: ReadyQueue,
-    turn: u64,
-    pub(super) bucket: Option<Bucket>,
-    /// One of its jobs is being handed out.
-    is_starting: bool,
-    /// What the trees have of it.
-    heads: Heads,
-    /// When its bucket is looked at: a token comes, or all of them are there.
-    due_at: Timestamp,
-}
 
 /// All keys of a queue.
 #[derive(Debug)]
@@ -95,101 +51,83 @@ pub(super) struct Keys {
     turn: u64,
     due: BTreeSet<(Timestamp, KeyNumber)>,
     bridged: bool,
-}
-
-impl Key {
-    fn new(text: &[u8], bucket: Option<Bucket>) -> Self {
-        Self {
-            text: text.into(),
-            jobs: 0,
-            waiting: 0,
-            held: 0,
-            ready: ReadyQueue::new(QueueKind::Work),
-            turn: 0,
-            bucket,
-            is_starting: false,
-            heads: Heads::default(),
-            due_at: Timestamp::NEVER,
-        }
-    }
-
-    pub(super) fn text(&self) -> Bytes {
-        Bytes::copy_from_slice(&self.text)
-    }
-
-    fn may_start(&self, policy: &Policy) -> bool {
-        !self.is_starting
-            && self.held < policy.held_max()
-            && self.bucket.as_ref().is_none_or(|it| it.tokens() > 0)
-            && !policy.paused.contains(&*self.text)
-    }
-
-    /// Its first jobs, if it may start one. In order means in order for each worker, so only the very first counts.
-    fn heads(&self, policy: &Policy, bridged: bool) -> Heads {
-        if !self.may_start(policy) {
-            return Heads::default();
-        }
-        let firsts = || self.ready.firsts();
-        let is_behind = |class: Class, at: SortKey| {
-            let blocks = |other: Class| bridged || other.protocol == class.protocol;
-            policy.ordered && firsts().any(|(other, before, _)| before < at && blocks(other))
-        };
-        let heads = firsts().filter(|(class, at, _)| !is_behind(*class, *at));
-        heads.map(|(class, at, slot)| (class, Place { lane: at.lane, turn: self.turn, rank: at.major }, slot)).collect()
-    }
-
-    /// When its bucket must be looked at.
-    fn next_due(&self) -> Timestamp {
-        match &self.bucket {
-            Some(bucket) if bucket.tokens() == 0 && !self.ready.is_empty() => bucket.next_at(),
-            // The empty key stays.
-            Some(bucket) if self.jobs == 0 && !self.text.is_empty() && !bucket.is_full() => bucket.full_at(),
-            Some(_) | None => Timestamp::NEVER,
-        }
-    }
-}
-
-/// Whether a job in this state waits, and whether it holds its key.
-fn counts(state: &JobState, policy: &Policy) -> (bool, bool) {
-    match state {
-        JobState::Ready | JobState::Scheduled(_) => (true, false),
-        JobState::Retrying(_) => (true, policy.ordered),
-        JobState::Leased(_) => (false, true),
-        JobState::Dead(_) | JobState::Done(_) | JobState::Parked => (false, false),
-    }
-}
-
-fn place_of(job: &Job, policy: &Policy) -> SortKey {
-    let at = SortKey::of(job);
-    let lane = if policy.ordered { u8::try_from(Priority::NORMAL.lane()).unwrap_or(u8::MAX) } else { at.lane };
-    SortKey { lane, ..at }
+    /// When the buckets are saved; `NEVER` if none has changed since they were.
+    save_at: Timestamp,
+    /// The earliest time at which they are saved again.
+    save_after: Timestamp,
 }
 
 impl Keys {
-    pub(super) fn new() -> Self {
-        Self {
+    /// No jobs, and the buckets of these keys as they were saved.
+    pub(super) fn new(policy: &Policy, bridged: bool, kept: &[(Bytes, Timestamp)]) -> Self {
+        let bucket = policy.key_rate.map(|rate| Bucket::new(rate, Timestamp(0)));
+        let mut keys = Self {
             numbers: HashTable::new(),
             hasher: RandomState::default(),
-            keys: vec![Some(Box::new(Key::new(&[], None)))],
+            keys: vec![Some(Box::new(Key::new(&[], bucket)))],
             free: Vec::new(),
             heads: Vec::new(),
             turn: 0,
             due: BTreeSet::new(),
-            bridged: false,
+            bridged,
+            save_at: Timestamp::NEVER,
+            save_after: Timestamp(0),
+        };
+        for ((text, full_at), rate) in kept.iter().zip(std::iter::repeat(policy.key_rate)) {
+            let Some(rate) = rate else { break };
+            let number = keys.number_or_new(text, policy, Timestamp(0));
+            if let Some(key) = keys.at_mut(number) {
+                key.bucket = Some(Bucket::new(rate, *full_at));
+            }
+            keys.note_due(number);
         }
+        keys
     }
 
     /// Begins the counts of all keys anew under a policy: no job is ready, waits or holds its key. Known jobs keep their keys.
     pub(super) fn reset(&mut self, policy: &Policy, bridged: bool, now: Timestamp) {
         for key in self.keys.iter_mut().flatten() {
-            let jobs = key.jobs;
-            **key = Key::new(&key.text, policy.key_rate.map(|rate| Bucket::new(rate, now)));
-            key.jobs = jobs;
+            let (jobs, is_in_doubt) = (key.jobs, key.is_in_doubt);
+            **key = Key::new(&key.text, Bucket::renewed(key.bucket, policy.key_rate, now));
+            (key.jobs, key.is_in_doubt) = (jobs, is_in_doubt);
         }
         (self.heads, self.due, self.turn, self.bridged) = (Vec::new(), BTreeSet::new(), 0, bridged);
         for number in self.all_numbers() {
             self.forget_if_idle(number);
             self.note_due(number);
+        }
+    }
+
+    // ---- over restarts ---------------------------------------------------------------------------------------------
+
+    /// When the buckets are saved.
+    pub(super) const fn save_at(&self) -> Timestamp {
+        self.save_at
+    }
+
+    /// The buckets that lack tokens. If they are very many, those that lack them longest.
+    pub(super) fn save(&mut self, now: Timestamp) -> Vec<(Bytes, Timestamp)> {
+        let lacking = |key: &Key| Some((key.text(), key.bucket.as_ref()?.full_at())).filter(|(_, at)| *at > now);
+        let mut saved: Vec<(Bytes, Timestamp)> = self.keys.iter().flatten().filter_map(|key| lacking(key)).collect();
+        if saved.len() > SAVED_MAX {
+            saved.sort_unstable_by_key(|(_, at)| Reverse(*at));
+            saved.truncate(SAVED_MAX);
+        }
+        (self.save_at, self.save_after) = (Timestamp::NEVER, now.after_ms(SAVE_MS + saved.len() as u64));
+        saved
+    }
+
+    /// Keys with jobs that wait start none for a while.
+    pub(super) fn doubt(&mut self, policy: &Policy) {
+        for number in self.all_numbers() {
+            self.change(number, policy, |key| key.is_in_doubt = key.waiting > 0);
+        }
+    }
+
+    /// All keys may start jobs again.
+    pub(super) fn doubt_no_more(&mut self, policy: &Policy) {
+        for number in self.all_numbers() {
+            self.change(number, policy, |key| key.is_in_doubt = false);
         }
     }
 
@@ -239,13 +177,18 @@ impl Keys {
     // ---- jobs and their keys ---------------------------------------------------------------------------------------
 
     /// One more job has this key. Returns the key's number.
-    pub(super) fn add(&mut self, text: &[u8], policy: &Policy, (began, now): (Timestamp, Timestamp)) -> KeyNumber {
-        let number = self.number_of(text).unwrap_or_else(|| {
-            let bucket = policy.key_rate.map(|rate| {
-                let mut bucket = Bucket::new(rate, began);
-                bucket.refill(now);
-                bucket
-            });
+    pub(super) fn add(&mut self, text: &[u8], policy: &Policy, now: Timestamp) -> KeyNumber {
+        let number = self.number_or_new(text, policy, now);
+        if let Some(key) = self.at_mut(number) {
+            key.jobs += 1;
+        }
+        self.note_due(number);
+        number
+    }
+
+    fn number_or_new(&mut self, text: &[u8], policy: &Policy, now: Timestamp) -> KeyNumber {
+        self.number_of(text).unwrap_or_else(|| {
+            let bucket = Bucket::renewed(None, policy.key_rate, now);
             // It may have just been here: as if it had started a job in this turn, but before those that did.
             let turn = self.turn + policy.step_of(text).saturating_sub(1);
             let key = Some(Box::new(Key { turn, ..Key::new(text, bucket) }));
@@ -262,12 +205,7 @@ impl Keys {
             let hash_of = |number: &KeyNumber| hasher.hash_one(text_of(number).unwrap_or_default());
             self.numbers.insert_unique(hasher.hash_one(text), number, hash_of);
             number
-        });
-        if let Some(key) = self.at_mut(number) {
-            key.jobs += 1;
-        }
-        self.note_due(number);
-        number
+        })
     }
 
     /// One job less has this key.
@@ -296,11 +234,14 @@ impl Keys {
 
     /// A job of a key enters its state.
     pub(super) fn enter(&mut self, job: &Job, (number, slot): (KeyNumber, Slot), policy: &Policy) {
-        let (waits, holds) = counts(&job.state, policy);
+        let (waits, holds) = counts(&job.state);
         self.change(number, policy, |key| {
             key.waiting += u32::from(waits);
             key.held += u32::from(holds);
             key.is_starting &= !holds;
+            if is_ahead(job, policy) {
+                key.retrying.insert(job.rank);
+            }
             if job.state == JobState::Ready {
                 key.ready.insert(place_of(job, policy), Class::of(job), slot);
             }
@@ -309,10 +250,13 @@ impl Keys {
 
     /// A job of a key leaves its state. Returns whether its key may start one that it might not start before.
     pub(super) fn leave(&mut self, job: &Job, number: KeyNumber, policy: &Policy) -> bool {
-        let (waits, holds) = counts(&job.state, policy);
+        let (waits, holds) = counts(&job.state);
         self.change(number, policy, |key| {
             key.waiting = key.waiting.saturating_sub(waits.into());
             key.held = key.held.saturating_sub(holds.into());
+            if is_ahead(job, policy) {
+                key.retrying.remove(&job.rank);
+            }
             if job.state == JobState::Ready {
                 key.ready.remove(place_of(job, policy), Class::of(job));
             }
@@ -328,6 +272,9 @@ impl Keys {
             key.bucket.iter_mut().for_each(|bucket| bucket.spend(now));
             key.turn += policy.step_of(&key.text);
         });
+        if policy.key_rate.is_some() {
+            self.save_at = self.save_after.max(now).min(self.save_at);
+        }
     }
 
     /// The keys whose time has come: they may have tokens again, or are forgotten.
@@ -434,21 +381,25 @@ impl Keys {
     /// Asserts that the keys agree with the jobs of their queue, given each with the number of its key.
     #[cfg(any(test, debug_assertions, feature = "testing"))]
     pub(super) fn check(&self, policy: &Policy, jobs: impl Iterator<Item = (Slot, KeyNumber, Job)>) {
-        let mut expected: BTreeMap<KeyNumber, (u32, u32, u32, BTreeSet<SortKey>)> = BTreeMap::new();
+        let mut expected: BTreeMap<KeyNumber, (u32, u32, u32, BTreeSet<SortKey>, BTreeSet<u64>)> = BTreeMap::new();
         for (_, number, job) in jobs {
-            let (waits, holds) = counts(&job.state, policy);
+            let (waits, holds) = counts(&job.state);
             let sum = expected.entry(number).or_default();
             (sum.0, sum.1, sum.2) = (sum.0 + 1, sum.1 + u32::from(waits), sum.2 + u32::from(holds));
             if job.state == JobState::Ready {
                 sum.3.insert(place_of(&job, policy));
             }
+            if is_ahead(&job, policy) {
+                sum.4.insert(job.rank);
+            }
         }
         let (mut listed, mut due) = (0, 0);
         for (number, key) in (0..).zip(&self.keys).filter_map(|(number, key)| Some((number, key.as_deref()?))) {
-            let (jobs, waiting, held, ready) = expected.remove(&number).unwrap_or_default();
+            let (jobs, waiting, held, ready, retrying) = expected.remove(&number).unwrap_or_default();
             let text = &key.text;
             assert!(number == NO_KEY || key.jobs == jobs, "{text:?}: jobs");
             assert_eq!((key.waiting, key.held), (waiting, held), "{text:?}: waiting and held");
+            assert_eq!(key.retrying, retrying, "{text:?}: jobs that retry");
             let own = std::iter::successors(key.ready.first(), |(at, _)| key.ready.after(Some(*at)));
             assert!(own.map(|(at, _)| at).eq(ready), "{text:?}: ready jobs");
             assert!(!key.is_starting, "{text:?} is starting");
@@ -464,11 +415,5 @@ impl Keys {
         }
         assert_eq!((listed, due), (self.heads.iter().map(|(_, tree)| tree.len()).sum(), self.due.len()));
         assert!(expected.is_empty(), "keys of jobs that are unknown: {expected:?}");
-    }
-}
-
-impl Place {
-    const fn sort_key(self) -> SortKey {
-        SortKey { lane: self.lane, major: self.rank, minor: 0 }
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! A policy limits starts per time, and treats the jobs of a queue by a key that it reads in them: a customer, an
 //! account. Reading order: this file (what is configured) · `source` (how a key is
-//! read) · `bucket` (starts per time) · `keys` (the jobs of each key, and
+//! read) · `bucket` (starts per time) · `key` (its jobs) · `keys` (all of them, and
 //! whose turn it is) · `gate` (the answer for a queue).
 //!
 //! Not here: how a protocol reads its jobs ([`crate::JobReader::key`]), and how much of a queue may be worked on at once
@@ -10,6 +10,7 @@
 
 mod bucket;
 mod gate;
+mod key;
 mod keys;
 mod source;
 
@@ -63,7 +64,16 @@ pub struct OwnPolicy {
     pub at: Timestamp,
 }
 
-/// Starts per time: a token bucket, which is empty at first.
+/// What is kept of the buckets of a queue over restarts: when they are full if no more jobs start.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SavedRates {
+    /// That of the queue's rate; for one that fills fast, up to a second later.
+    pub full_at: Timestamp,
+    /// Those of keys that lack tokens, by keys.
+    pub keys: Vec<(Bytes, Timestamp)>,
+}
+
+/// Starts per time: a token bucket, which is full when its rule is new.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub struct Rate {
     /// Starts in each period; at least 1.
@@ -146,7 +156,7 @@ pub struct KeyRow {
     pub key: Bytes,
     /// Its jobs that are ready, scheduled or retrying.
     pub waiting: u32,
-    /// Its jobs that are leased; in order, those that retry hold the key, too, and count.
+    /// Its jobs that are leased; in order, those that retry hold back the jobs behind them, and count.
     pub running: u32,
     /// Whether it starts nothing.
     pub paused: bool,
@@ -162,6 +172,11 @@ impl Policy {
     /// Jobs of one key that may hold the key at once.
     fn held_max(&self) -> u32 {
         if self.ordered { 1 } else { self.key_running_max.unwrap_or(u32::MAX) }
+    }
+
+    /// Whether jobs of one key exclude each other.
+    pub(crate) fn is_exclusive(&self) -> bool {
+        self.held_max() < u32::MAX
     }
 
     /// How far a start moves a key on in the order of turns.

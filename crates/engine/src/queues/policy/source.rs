@@ -1,5 +1,7 @@
 //! Reads the key of a job.
 
+use std::borrow::Cow;
+
 use super::KeySource;
 use crate::condition::{BODY_READ_MAX, JobReader};
 use crate::ids::Protocol;
@@ -20,12 +22,20 @@ pub(crate) struct Facts<'a> {
 impl KeySource {
     /// The key of a job; empty if it has none that can be read.
     pub(crate) fn read(&self, facts: Facts<'_>, reader: Option<&dyn JobReader>) -> Vec<u8> {
-        let body = facts.body.filter(|body| body.len() <= BODY_READ_MAX).unwrap_or_default();
+        let body = facts.body.unwrap_or_default();
+        let sent = || {
+            let sent = reader.map_or(Cow::Borrowed(body), |reader| reader.sent(facts.protocol, body));
+            let read = sent.len().min(BODY_READ_MAX);
+            match sent {
+                Cow::Borrowed(all) => Cow::Borrowed(all.get(..read).unwrap_or_default()),
+                Cow::Owned(all) => Cow::Owned(all.into_iter().take(read).collect()),
+            }
+        };
         let key = match self {
             Self::Args(_) | Self::Custom(_) => reader.and_then(|reader| reader.key(facts.protocol, body, self)),
             Self::Unique(split) => facts.unique.and_then(|unique| before(unique, *split)).map(<[u8]>::to_vec),
-            Self::Prefix(end) => before(body, Some(*end)).map(<[u8]>::to_vec),
-            Self::Header(name) => header(body, name.as_bytes()).map(<[u8]>::to_vec),
+            Self::Prefix(end) => before(&sent(), Some(*end)).map(<[u8]>::to_vec),
+            Self::Header(name) => header(&sent(), name.as_bytes()).map(<[u8]>::to_vec),
         };
         key.filter(|key| key.len() <= KEY_BYTES_MAX).unwrap_or_default()
     }
@@ -73,6 +83,9 @@ mod tests {
                 Facts { protocol: Protocol::GEARMAN, body: Some(body.as_bytes()), unique: unique.map(str::as_bytes) };
             assert_eq!(source.read(facts, None), key.as_bytes(), "{source:?} {body:?}");
         }
+        let large = format!("acme|{}", "x".repeat(2 * BODY_READ_MAX));
+        let facts = Facts { protocol: Protocol::GEARMAN, body: Some(large.as_bytes()), unique: None };
+        assert_eq!(KeySource::Prefix(b'|').read(facts, None), b"acme", "a large body has its key, too");
         let long = "x".repeat(KEY_BYTES_MAX);
         for (text, key) in [(format!("{long}|"), &*long), (format!("x{long}|"), "")] {
             let facts = Facts { protocol: Protocol::GEARMAN, body: Some(text.as_bytes()), unique: None };

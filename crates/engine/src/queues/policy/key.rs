@@ -1,0 +1,169 @@
+//! One key: its jobs, and which of them may start.
+
+use std::collections::BTreeSet;
+
+use bytes::Bytes;
+
+use super::Policy;
+use super::bucket::Bucket;
+use crate::ids::{Priority, Timestamp};
+use crate::jobs::{Job, JobState, Slot};
+use crate::queues::audience::Class;
+use crate::queues::ready::{ReadyQueue, SortKey};
+use crate::request::QueueKind;
+
+/// A place in the order of keys.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) struct Place {
+    pub(super) lane: u8,
+    pub(super) turn: u64,
+    pub(super) rank: u64,
+}
+
+impl Place {
+    pub(super) const fn sort_key(self) -> SortKey {
+        SortKey { lane: self.lane, major: self.rank, minor: 0 }
+    }
+}
+
+/// The first job of a key in a class.
+pub(super) type Head = (Class, Place, Slot);
+
+/// The first job of each class: nearly always there is one.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Heads {
+    pub(super) first: Option<Head>,
+    more: Vec<Head>,
+}
+
+impl Heads {
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Head> {
+        self.first.iter().chain(&self.more)
+    }
+}
+
+impl FromIterator<Head> for Heads {
+    fn from_iter<I: IntoIterator<Item = Head>>(heads: I) -> Self {
+        let mut heads = heads.into_iter();
+        Self { first: heads.next(), more: heads.collect() }
+    }
+}
+
+/// One key.
+#[derive(Debug)]
+pub(super) struct Key {
+    pub(super) text: Box<[u8]>,
+    /// All its jobs, in any state.
+    pub(super) jobs: u32,
+    /// Those that wait: ready, scheduled or retrying.
+    pub(super) waiting: u32,
+    /// Those that are leased, and hold the key.
+    pub(super) held: u32,
+    /// In order, the ranks of those that wait for a retry: the jobs behind them do not start.
+    pub(super) retrying: BTreeSet<u64>,
+    /// A daemon that was killed may have handed some of them out.
+    pub(super) is_in_doubt: bool,
+    pub(super) ready: ReadyQueue,
+    pub(super) turn: u64,
+    pub(super) bucket: Option<Bucket>,
+    /// One of its jobs is being handed out.
+    pub(super) is_starting: bool,
+    /// What the trees have of it.
+    pub(super) heads: Heads,
+    /// When its bucket is looked at: a token comes, or all of them are there.
+    pub(super) due_at: Timestamp,
+}
+
+impl Key {
+    pub(super) fn new(text: &[u8], bucket: Option<Bucket>) -> Self {
+        Self {
+            text: text.into(),
+            jobs: 0,
+            waiting: 0,
+            held: 0,
+            retrying: BTreeSet::new(),
+            is_in_doubt: false,
+            ready: ReadyQueue::new(QueueKind::Work),
+            turn: 0,
+            bucket,
+            is_starting: false,
+            heads: Heads::default(),
+            due_at: Timestamp::NEVER,
+        }
+    }
+
+    pub(super) fn text(&self) -> Bytes {
+        Bytes::copy_from_slice(&self.text)
+    }
+
+    fn may_start(&self, policy: &Policy) -> bool {
+        !self.is_starting
+            && !self.is_in_doubt
+            && self.held < policy.held_max()
+            && self.bucket.as_ref().is_none_or(|it| it.tokens() > 0)
+            && !policy.paused.contains(&*self.text)
+    }
+
+    /// Its first jobs, if it may start one. In order means in order for each worker, so only the very first counts.
+    pub(super) fn heads(&self, policy: &Policy, bridged: bool) -> Heads {
+        if !self.may_start(policy) {
+            return Heads::default();
+        }
+        let firsts = || self.ready.firsts();
+        let first_retry = self.retrying.first().copied().unwrap_or(u64::MAX);
+        let is_behind = |class: Class, at: SortKey| {
+            let blocks = |other: Class| bridged || other.protocol == class.protocol;
+            policy.ordered
+                && (first_retry < at.major || firsts().any(|(other, before, _)| before < at && blocks(other)))
+        };
+        let heads = firsts().filter(|(class, at, _)| !is_behind(*class, *at));
+        heads.map(|(class, at, slot)| (class, Place { lane: at.lane, turn: self.turn, rank: at.major }, slot)).collect()
+    }
+
+    /// Jobs that hold it, or hold back the jobs behind them.
+    pub(super) fn running(&self) -> u32 {
+        self.held + u32::try_from(self.retrying.len()).unwrap_or(u32::MAX)
+    }
+
+    /// How many jobs keep one of this rank from its start, if any does.
+    pub(super) fn holders(&self, rank: u64, policy: &Policy) -> Option<u32> {
+        let before = u32::try_from(self.retrying.range(..rank).count()).unwrap_or(u32::MAX);
+        let is_held = self.held >= policy.held_max() || before > 0 || self.is_in_doubt;
+        is_held.then(|| (self.held + before).max(1))
+    }
+
+    /// Whether ready jobs wait for those that are leased.
+    pub(super) fn is_waited_for(&self, policy: &Policy) -> bool {
+        self.held >= policy.held_max() && !self.ready.is_empty()
+    }
+
+    /// When its bucket must be looked at.
+    pub(super) fn next_due(&self) -> Timestamp {
+        match &self.bucket {
+            Some(bucket) if bucket.tokens() == 0 && !self.ready.is_empty() => bucket.next_at(),
+            // The empty key stays.
+            Some(bucket) if self.jobs == 0 && !self.text.is_empty() && !bucket.is_full() => bucket.full_at(),
+            Some(_) | None => Timestamp::NEVER,
+        }
+    }
+}
+
+/// Whether a job in this state waits, and whether it holds its key.
+pub(super) const fn counts(state: &JobState) -> (bool, bool) {
+    match state {
+        JobState::Ready | JobState::Scheduled(_) | JobState::Retrying(_) => (true, false),
+        JobState::Leased(_) => (false, true),
+        JobState::Dead(_) | JobState::Done(_) | JobState::Parked => (false, false),
+    }
+}
+
+/// Whether a job that waits for a retry holds back those behind it.
+pub(super) const fn is_ahead(job: &Job, policy: &Policy) -> bool {
+    policy.ordered && matches!(job.state, JobState::Retrying(_))
+}
+
+pub(super) fn place_of(job: &Job, policy: &Policy) -> SortKey {
+    let at = SortKey::of(job);
+    let lane = if policy.ordered { u8::try_from(Priority::NORMAL.lane()).unwrap_or(u8::MAX) } else { at.lane };
+    SortKey { lane, ..at }
+}
