@@ -348,6 +348,34 @@ fn a_directory_that_moves_or_is_replaced_or_removed_takes_no_more_jobs() {
     assert!(!data.exists(), "and nothing makes it anew");
 }
 
+#[test]
+fn files_of_the_log_that_are_removed_cost_no_acknowledged_job() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = dir.path().join("data");
+    let mut daemon = daemon(dir.path()).start();
+    for (which, jobs) in [("segment-", 10), ("mark", 20), ("", 30)] {
+        submit(&daemon, 0..10, 100);
+        let log = files(&data.join("store/log")).into_keys();
+        let these = log.filter(|path| path.file_name().unwrap().to_string_lossy().starts_with(which));
+        these.for_each(|path| fs::remove_file(path).unwrap());
+        // At once, before anything looks for the files.
+        let mut peer = Peer::connect(daemon.address("gearman")).unwrap();
+        wait_until("a job is acknowledged", || peer.submit("later", "", "again").is_ok());
+        wait_for_log(&daemon, "removed under the running daemon");
+        let acknowledged = queued(&daemon);
+        assert!(acknowledged > jobs, "{acknowledged}");
+        daemon.kill();
+        verified(&data, acknowledged);
+        daemon.restart();
+        let mut peer = Peer::connect(daemon.address("gearman")).unwrap();
+        peer.can_do("later").unwrap();
+        while queued(&daemon) > jobs {
+            let handle = peer.grab().unwrap().unwrap().handle;
+            peer.complete(&handle).unwrap();
+        }
+    }
+}
+
 // ---- intact directories ---------------------------------------------------------------------------------------------
 
 #[test]

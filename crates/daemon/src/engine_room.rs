@@ -18,6 +18,7 @@ use crate::desired::Desired;
 use crate::export::Exports;
 use crate::failure::{Failure, no_threads};
 use crate::figures::RoomFigures;
+use crate::log_growth::LogGrowth;
 use crate::protocols;
 use crate::random::random_seed;
 use crate::{on_dead, recurring};
@@ -29,9 +30,6 @@ const STORE_RETRY: Duration = Duration::from_secs(1);
 
 /// The same for a store that other machines reach: it fails over within moments.
 const REMOTE_RETRY: Duration = Duration::from_millis(100);
-
-/// The daemon warns when the log has this many times the size at which a checkpoint is due.
-const LOG_WARN_MULTIPLE: u64 = 4;
 
 /// How often the main thread checks on commits.
 const WATCH_EVERY: Duration = Duration::from_secs(1);
@@ -107,12 +105,11 @@ impl Prepared {
         // A commit may need bodies that only this thread finds.
         let loader = start_loader(&hub, bodies, config)?;
         let committer = Committer::start(Arc::clone(&hub), log, guard, pace).map_err(no_threads)?;
-        let log_max = LOG_WARN_MULTIPLE * u64::from(config.store.checkpoint);
         let quiet = config.store.checkpoint_quiet.into();
         let engine = Arc::clone(&hub);
         let living = move || engine.with_journal(|engine, _| engine.resident_bytes() + engine.stored().1);
         let checkpointer = checkpointer.estimated_by(living);
-        let (checkpoints, requests) = Checkpoints::start(checkpointer, quiet, log_max).map_err(no_threads)?;
+        let (checkpoints, requests) = Checkpoints::start(checkpointer, quiet).map_err(no_threads)?;
         exports.come_from(requests);
         // The new number of starts must be on the disk before the first lend key is given out: lend keys contain it.
         hub.first_commit().await;
@@ -161,7 +158,7 @@ impl EngineRoom {
     }
 
     async fn watch_commits(&self, in_force: &ArcSwap<Config>) -> &'static str {
-        let mut drops = DropsLogged::default();
+        let (mut drops, mut growth) = (DropsLogged::default(), LogGrowth::default());
         loop {
             tokio::time::sleep(WATCH_EVERY).await;
             let config::Store { commit_timeout, commit_abort, .. } = in_force.load().store;
@@ -169,6 +166,7 @@ impl EngineRoom {
             if let Some(why) = self.committer.watch(timeouts) {
                 return why;
             }
+            growth.log(&self.figures.log_sizes());
             drops.log(self.hub.with_journal(|engine, _| engine.dead_dropped()));
         }
     }
@@ -221,15 +219,31 @@ impl EngineRoom {
         drop(loader);
         // Another daemon may wait for the lease. A checkpoint of many jobs takes seconds, and is not needed: the next
         // daemon reads the log.
-        if hub.has_tenure() {
-            checkpoints.abandon();
-        } else {
-            checkpoints.finish();
-        }
-        // The last commit blocks; no other work is left on this thread.
-        match tokio::task::spawn_blocking(move || committer.finish()).await {
+        // The last commit blocks; no other work is left on this thread, except that it keeps the time.
+        let ended = tokio::task::spawn_blocking(move || {
+            if hub.has_tenure() {
+                checkpoints.abandon();
+            } else {
+                checkpoints.finish();
+            }
+            committer.finish()
+        });
+        match while_looking(ended, || _ = clock::read()).await {
             Ok(true) => Ok(()),
             Ok(false) | Err(_) => Err(Failure::Runtime("the last commit did not reach the store".to_owned())),
+        }
+    }
+}
+
+/// Waits for something, and looks at the clock as often as the ticker did: time in which the daemon was busy is no
+/// suspension.
+async fn while_looking<T>(what: impl Future<Output = T>, mut look: impl FnMut()) -> T {
+    let mut what = std::pin::pin!(what);
+    loop {
+        look();
+        tokio::select! {
+            done = &mut what => return done,
+            () = tokio::time::sleep(Duration::from_millis(TICK_MS)) => {}
         }
     }
 }
@@ -290,4 +304,27 @@ fn pace(config: &Config) -> (Durability, Pace) {
     };
     let pace = Pace { interval, retry: if config.remote.is_some() { REMOTE_RETRY } else { STORE_RETRY } };
     (durability, pace)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn the_clock_is_looked_at_while_a_stop_waits_for_a_checkpoint() {
+        let (looks, enough) = (AtomicU32::new(0), tokio::sync::Notify::new());
+        // It ends only because the looks go on.
+        let stop = async {
+            enough.notified().await;
+            7
+        };
+        let look = || {
+            if looks.fetch_add(1, Ordering::Relaxed) == 2 {
+                enough.notify_one();
+            }
+        };
+        assert_eq!(while_looking(stop, look).await, 7);
+    }
 }

@@ -9,6 +9,8 @@ use std::sync::atomic::Ordering;
 use arc_swap::ArcSwapOption;
 use windlass_store::{LogTail, StoreFigures};
 
+use crate::log_growth::LogSizes;
+
 use windlass_hub::{Budget, CommitTimes, Hub, LoadFigures};
 use windlass_net::{Acceptor, Handshaker};
 use windlass_net::{Served, Traffic};
@@ -49,6 +51,8 @@ pub struct Snapshot {
     pub live_bytes: u64,
     /// Bytes of the log and the table on the disk.
     pub store_bytes: u64,
+    /// Bytes of log that no checkpoint has taken.
+    pub behind_bytes: u64,
     /// Bytes that the disk has left, if the store is on one.
     pub free_bytes: Option<u64>,
     /// The limit of the number of jobs.
@@ -138,6 +142,19 @@ impl Figures {
 }
 
 impl RoomFigures {
+    /// How large the log is.
+    pub(crate) fn log_sizes(&self) -> LogSizes {
+        let StoreFigures { point, due_bytes, table_bytes, .. } = &*self.store;
+        let [point, due, table] = [point, due_bytes, table_bytes].map(|figure| figure.load(Ordering::Relaxed));
+        LogSizes {
+            behind: self.tail.bytes_behind(point),
+            due,
+            log: self.tail.disk_bytes(),
+            table,
+            free: Some(self.tail.free_bytes()).filter(|bytes| *bytes < u64::MAX),
+        }
+    }
+
     /// Adds the figures of the engine room.
     fn read(&self, snapshot: Snapshot) -> Snapshot {
         let StoreFigures { checkpoints, live_bytes, table_bytes, .. } = &*self.store;
@@ -151,6 +168,7 @@ impl RoomFigures {
             checkpoints,
             live_bytes,
             store_bytes: table_bytes + self.tail.disk_bytes(),
+            behind_bytes: self.log_sizes().behind,
             free_bytes: Some(self.tail.free_bytes()).filter(|bytes| *bytes < u64::MAX),
             jobs_max,
             queues_max: limits.queues_max.into(),
@@ -206,6 +224,7 @@ mod tests {
             let snapshot = room.read(Snapshot { buffers_bytes: (1, 2), ..Snapshot::default() });
             assert_eq!((snapshot.checkpoints, snapshot.live_bytes, snapshot.store_bytes), (3, 50, 110));
             assert_eq!((snapshot.jobs_max, snapshot.jobs_bytes_max), (70, shown));
+            assert_eq!(snapshot.behind_bytes, 10);
             assert_eq!(snapshot.free_bytes, None, "it is in memory");
             assert_eq!(snapshot.buffers_bytes, (1, 2));
         }

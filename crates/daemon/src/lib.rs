@@ -24,6 +24,7 @@ mod engine_room;
 pub mod export;
 mod failure;
 pub mod figures;
+mod log_growth;
 pub mod logging;
 mod machine;
 mod notify;

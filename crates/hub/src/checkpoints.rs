@@ -16,6 +16,9 @@ mod pace;
 /// How often the thread checks whether there is something to do.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
+/// How often it looks whether the files of the log are still there.
+const FILES_EVERY: Duration = Duration::from_secs(1);
+
 /// What another thread asks of the checkpoint thread, as an export.
 pub(crate) type Request = Box<dyn FnOnce(&mut Checkpointer) + Send>;
 
@@ -58,10 +61,10 @@ impl Checkpoints {
     /// # Errors
     ///
     /// The thread cannot start.
-    pub fn start(checkpointer: Checkpointer, quiet: Duration, log_max: u64) -> std::io::Result<(Self, Requests)> {
+    pub fn start(checkpointer: Checkpointer, quiet: Duration) -> std::io::Result<(Self, Requests)> {
         let stop = Arc::new(AtomicBool::new(false));
         let (requests, requested) = mpsc::channel();
-        let work = Work { checkpointer, quiet, log_max, requested, stop: Arc::clone(&stop) };
+        let work = Work { checkpointer, quiet, requested, stop: Arc::clone(&stop), is_lost: false };
         let thread = thread::Builder::new().name("checkpoint".into()).spawn(move || work.run())?;
         let requests = Requests { requests, thread: thread.thread().clone() };
         Ok((Self { thread, stop }, requests))
@@ -87,9 +90,10 @@ impl Checkpoints {
 struct Work {
     checkpointer: Checkpointer,
     quiet: Duration,
-    log_max: u64,
     requested: mpsc::Receiver<Request>,
     stop: Arc<AtomicBool>,
+    /// A file of the log is missing.
+    is_lost: bool,
 }
 
 impl Work {
@@ -99,6 +103,7 @@ impl Work {
             tracing::debug!(%error, "cannot reset the time slices of the checkpoint thread");
         }
         let mut pace = Pace::new(self.quiet, self.checkpointer.tail().newest(), Instant::now());
+        let mut looked = Instant::now();
         while !self.stop.load(Ordering::Acquire) {
             thread::park_timeout(LOOK_EVERY);
             while let Ok(request) = self.requested.try_recv() {
@@ -106,6 +111,10 @@ impl Work {
             }
             // The committing thread handles a full disk.
             let _ = self.checkpointer.tail().make_room();
+            if looked.elapsed() >= FILES_EVERY {
+                looked = Instant::now();
+                self.look_for_files();
+            }
             let seen = self.look();
             let is_worth_while = || self.checkpointer.is_worth_while();
             let Some(scope) = pace.due(Instant::now(), &seen, is_worth_while) else { continue };
@@ -113,6 +122,19 @@ impl Work {
                 pace.succeeded();
             } else {
                 rest(pace.failed(&seen), &self.stop);
+            }
+        }
+    }
+
+    /// An error is logged once, until everything is there again.
+    fn look_for_files(&mut self) {
+        match self.checkpointer.tail().look() {
+            Ok(()) if std::mem::take(&mut self.is_lost) => tracing::info!("all files of the log are there again"),
+            Ok(()) => {}
+            Err(error) => {
+                if !std::mem::replace(&mut self.is_lost, true) {
+                    tracing::error!(%error, "a start would not find all of the log: nothing is acknowledged until it would");
+                }
             }
         }
     }
@@ -150,9 +172,6 @@ impl Work {
                 return false;
             }
         }
-        if log_bytes > self.log_max && self.checkpointer.is_due() {
-            tracing::warn!(log_bytes, "checkpoints do not keep up: the log grows");
-        }
         true
     }
 }
@@ -189,7 +208,7 @@ mod tests {
         let checkpointer = checkpointer(&MemoryTable::new());
         let figures = checkpointer.figures();
         let quiet = Duration::from_millis(50);
-        let (checkpoints, _) = Checkpoints::start(checkpointer, quiet, u64::MAX).unwrap();
+        let (checkpoints, _) = Checkpoints::start(checkpointer, quiet).unwrap();
         let end = Instant::now() + Duration::from_secs(20);
         while figures.point.load(Ordering::Relaxed) == 0 {
             assert!(Instant::now() < end, "no checkpoint");
@@ -205,7 +224,7 @@ mod tests {
             let checkpointer = checkpointer(&table);
             let (_, requested) = mpsc::channel();
             let stop = Arc::new(AtomicBool::new(stops));
-            let mut work = Work { checkpointer, quiet: Duration::ZERO, log_max: u64::MAX, requested, stop };
+            let mut work = Work { checkpointer, quiet: Duration::ZERO, requested, stop, is_lost: false };
             table.fail(0);
             let logged = captured(|| assert!(!work.make(Scope::Everything)));
             assert_eq!(logged.matches("a checkpoint failed").count(), warnings, "{logged}");

@@ -78,6 +78,8 @@ pub struct StoreFigures {
     pub table_bytes: AtomicU64,
     /// Bytes of the log on disk.
     pub log_bytes: AtomicU64,
+    /// Bytes of log after the point with which the next checkpoint is due, about.
+    pub due_bytes: AtomicU64,
 }
 
 /// Makes checkpoints. One thread uses it.
@@ -278,6 +280,8 @@ impl Checkpointer {
         set(&figures.live_bytes, self.point.bytes);
         set(&figures.table_bytes, self.table.disk_bytes());
         set(&figures.log_bytes, self.tail.disk_bytes());
+        let worth = if self.table.is_writable() { 0 } else { self.rebuild_worth() };
+        set(&figures.due_bytes, self.limits.log_bytes.max(worth));
     }
 
     // ---- pages changed in place -------------------------------------------------------------------------------------

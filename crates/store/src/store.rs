@@ -124,6 +124,15 @@ pub trait LogTail: Send + Sync {
         Ok(())
     }
 
+    /// Looks whether all files are where a start finds them, and writes missing ones again.
+    ///
+    /// # Errors
+    ///
+    /// A file is missing. No commit is taken until it is back.
+    fn look(&self) -> Result<(), Error> {
+        Ok(())
+    }
+
     /// Allocates space for further entries if the disk has it.
     ///
     /// # Errors

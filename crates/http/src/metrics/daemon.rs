@@ -60,6 +60,7 @@ pub(super) fn encode_room(figures: &Snapshot, encoder: &mut DescriptorEncoder<'_
     let gauges = [
         ("journal_live_bytes", "Bytes of living records, as of the last checkpoint", Some(figures.live_bytes)),
         ("journal_bytes", "Bytes of the log and the table on the disk", Some(figures.store_bytes)),
+        ("journal_behind_bytes", "Bytes of the log that no checkpoint has taken", Some(figures.behind_bytes)),
         ("disk_free_bytes", "Bytes that the disk of the journal has left", figures.free_bytes),
         ("jobs_limit", "The most jobs, all states together", Some(figures.jobs_max)),
         ("queues_limit", "The most queues; beyond it unused ones are forgotten", Some(figures.queues_max)),

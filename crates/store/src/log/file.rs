@@ -10,8 +10,8 @@
 //! again: the commit is written to a new one. Entries after the mark that a process reads when it opens the log may exist in memory only, after a
 //! failed sync. They are written once more before any other entry.
 //!
-//! A folder that was removed, moved or replaced while the log is open is a failure: its files would still accept
-//! commits that no start can find. The log continues once the same folder is back in its place.
+//! A folder or a file that was removed or moved while the log is open is a failure: files would still accept commits that
+//! no start can find. The log continues once the same folder is back in its place, and writes files again (`lost`).
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -19,7 +19,7 @@ use std::io;
 use std::ops::ControlFlow;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use windlass_engine::QueueId;
@@ -70,6 +70,8 @@ struct Shared {
     newest: AtomicU64,
     /// Bytes of space that stay allocated: see [`LogTail::reserve`].
     reserved: AtomicU64,
+    /// A file was removed and could not be written again.
+    is_incomplete: AtomicBool,
     state: Mutex<State>,
     window: Mutex<Window>,
 }
@@ -167,6 +169,7 @@ impl FileLog {
             segment_bytes,
             newest: AtomicU64::new(scanned.last.0),
             reserved: AtomicU64::new(0),
+            is_incomplete: AtomicBool::new(false),
             state: Mutex::new(state),
             window: Mutex::default(),
         });
@@ -208,6 +211,9 @@ impl Log for FileLog {
     fn append(&mut self, commit: &Commit) -> Result<(), Error> {
         let mut open = self.open.take().ok_or(Error::Closed)?;
         self.shared.is_in_place()?;
+        if self.shared.is_incomplete.load(Ordering::Acquire) {
+            return Err(lost::removed(&self.shared.folder));
+        }
         let mut named = self.names.lacking(commit, open.file.is_none());
         let mut payload = self.payload(&named, commit)?;
         let begins = open.file.is_none() || open.at + entry_bytes(payload) as u64 > open.bytes;
@@ -231,8 +237,10 @@ impl Log for FileLog {
         put(&file, &open.path, &parts, if begins { 0 } else { open.at })?;
         sync_data(&file, &open.path)?;
         open.at += entry_bytes as u64;
-        self.shared.appended(commit.seq(), open.at);
+        self.shared.appended(commit.seq(), open.at, &file)?;
         self.write_mark(commit.seq(), false, begins)?;
+        // An acknowledged commit must be in files that a start finds.
+        self.shared.has_name(&self.shared.folder.join(MARK), &self.mark)?;
         self.names.wrote(commit, begins);
         self.last = (commit.seq(), checksum);
         self.open = Some(open);
@@ -240,6 +248,8 @@ impl Log for FileLog {
     }
 
     fn reopen(&mut self) -> Result<(), Error> {
+        self.shared.is_in_place()?;
+        self.restore()?;
         self.shared.make_room()?;
         self.open = Some(Open { file: None, path: PathBuf::new(), at: 0, bytes: 0 });
         Ok(())
@@ -247,6 +257,7 @@ impl Log for FileLog {
 
     fn close(&mut self) -> Result<(), Error> {
         self.shared.is_in_place()?;
+        self.restore()?;
         self.write_mark(self.last.0, true, true)
     }
 
@@ -271,6 +282,7 @@ impl Shared {
     /// Takes the next segment file, or creates one.
     fn begin_segment(&self, first_seq: u64, before: u32, bytes: u64) -> Result<Open, Error> {
         let mut state = self.state();
+        state.spares.retain(|spare| self.has_name(&spare.path, &spare.file).is_ok());
         let number = state.segments.back().map_or(1, |last| last.header.number + 1);
         // A segment that failed before anything in it was durable is only good as a spare file.
         if state.segments.back().is_some_and(|last| last.used == 0)
@@ -313,12 +325,18 @@ impl Shared {
         Ok(())
     }
 
-    /// A commit is durable.
-    fn appended(&self, seq: u64, used: u64) {
-        if let Some(segment) = self.state().segments.back_mut() {
-            segment.used = used;
+    /// A commit is durable, unless its file was removed meanwhile.
+    fn appended(&self, seq: u64, used: u64, file: &Arc<File>) -> Result<(), Error> {
+        let mut state = self.state();
+        let Some(segment) = state.segments.back_mut() else { return Err(Error::Closed) };
+        self.has_name(&segment.path, file)?;
+        if !Arc::ptr_eq(&segment.file, file) {
+            // It was removed and written again, without this commit.
+            return Err(lost::removed(&segment.path));
         }
+        segment.used = used;
         self.newest.store(seq, Ordering::Release);
+        Ok(())
     }
 
     /// The segments that hold commits after this one.
@@ -355,34 +373,6 @@ impl Shared {
             }
         }
         Ok(ControlFlow::Continue(()))
-    }
-
-    fn fetch_one(&self, Span { place, len }: Span, into: &mut Vec<u8>) -> Result<(), Error> {
-        let (number, begin) = (place.0 >> 32, usize::try_from(place.0 & u64::from(u32::MAX)).unwrap_or(usize::MAX));
-        let mut window = self.window.lock().unwrap_or_else(PoisonError::into_inner);
-        let inside = window.segment == number && window.at <= begin && begin + len <= window.at + window.bytes.len();
-        if !inside {
-            let segment = self.state().segments.iter().find(|segment| segment.header.number == number).cloned();
-            let Some(segment) = segment else {
-                let what = format!("segment {number} of the log is missing");
-                return Err(Error::damaged(self.folder.display(), what));
-            };
-            let used = usize::try_from(segment.used).unwrap_or(usize::MAX);
-            let wanted = len.max(WINDOW_BYTES).min(used.saturating_sub(begin));
-            window.bytes.resize(wanted, 0);
-            (window.segment, window.at) = (0, begin);
-            segment.file.read_exact_at(&mut window.bytes, begin as u64).map_err(at("reading", &segment.path))?;
-            window.segment = number;
-        }
-        let Some(bytes) = window.bytes.get(begin - window.at..begin - window.at + len) else {
-            let what = format!("segment {number} of the log ends before byte {}", begin + len);
-            return Err(Error::damaged(self.folder.display(), what));
-        };
-        into.extend_from_slice(bytes);
-        if window.bytes.len() > WINDOW_BYTES {
-            *window = Window::default();
-        }
-        Ok(())
     }
 
     fn remove_spares(&self, state: &mut State) -> Result<(), Error> {
@@ -478,6 +468,10 @@ impl LogTail for Shared {
         self.add_spares_while(|log| log.room_bytes() < bytes)
     }
 
+    fn look(&self) -> Result<(), Error> {
+        self.look_for_lost()
+    }
+
     fn make_room(&self) -> Result<(), Error> {
         while self.state().spares.len() < SPARES_MIN {
             // Commits continue meanwhile.
@@ -496,5 +490,7 @@ impl State {
     }
 }
 
+mod fetch;
+mod lost;
 #[cfg(test)]
 mod tests;

@@ -238,3 +238,76 @@ fn a_log_whose_folder_is_not_in_its_place_takes_no_commits_and_goes_on_when_it_i
     log.append(&commit(3, BYTES)).unwrap();
     assert_eq!(read(&*log.tail(), 0).len(), 3);
 }
+
+/// The commits that a start finds.
+fn found(home: &TempDir) -> Vec<u64> {
+    let mut found = Vec::new();
+    let scanned = scan(home.path(), 0, 0, &mut |entry, _| {
+        found.push(entry.seq);
+        Ok(())
+    });
+    scanned.unwrap();
+    // A commit that failed and was written again may be in two files.
+    found.dedup();
+    found
+}
+
+fn remove_files(home: &TempDir, which: impl Fn(&str) -> bool) {
+    for path in crate::files::entries(home.path()).unwrap() {
+        if which(&path.file_name().unwrap().to_string_lossy()) {
+            fs::remove_file(path).unwrap();
+        }
+    }
+}
+
+#[test]
+fn no_commit_is_taken_in_a_file_that_was_removed_and_all_are_there_again_afterwards() {
+    type Which = fn(&str) -> bool;
+    let table: [(&str, Which); 5] = [
+        ("all segments", |name| name != MARK),
+        ("all files", |_| true),
+        ("the mark", |name| name == MARK),
+        ("the first segment", |name| name == "segment-1"),
+        ("the last segment", |name| name == "segment-3"),
+    ];
+    for (what, which) in table {
+        let (home, mut log) = log(SEGMENT, [BYTES; 8]);
+        remove_files(&home, which);
+        // An older segment is noticed by the look that the daemon takes from time to time.
+        let looked = log.tail().look();
+        assert_eq!(looked.is_err(), which(MARK), "{what}: the mark comes back with the next commit");
+        let seen = if which(MARK) || which("segment-3") { log.append(&commit(9, BYTES)) } else { Err(Error::Closed) };
+        assert!(seen.is_err(), "{what}");
+        log.reopen().unwrap();
+        log.append(&commit(9, BYTES)).unwrap();
+        assert_eq!(found(&home), (1..=9).collect::<Vec<_>>(), "{what}");
+        assert!(log.tail().look().is_ok());
+    }
+}
+
+#[test]
+fn a_commit_into_a_removed_file_is_not_taken_although_it_was_written() {
+    let (home, mut log) = log(SEGMENT, [BYTES; 2]);
+    let path = home.path().to_owned();
+    watch_steps(Some(Box::new(move |step, file| {
+        if step == Step::Synced && file.file_name().is_some_and(|name| name == "segment-1") {
+            fs::remove_file(path.join("segment-1")).unwrap();
+        }
+        Ok(())
+    })));
+    let refused = log.append(&commit(3, BYTES)).unwrap_err();
+    watch_steps(None);
+    assert!(refused.to_string().contains("removed under the running daemon"), "{refused}");
+    assert_eq!(log.tail().newest(), 2);
+    log.reopen().unwrap();
+    log.append(&commit(3, BYTES)).unwrap();
+    assert_eq!(found(&home), [1, 2, 3]);
+}
+
+#[test]
+fn removed_files_come_back_with_an_orderly_stop() {
+    let (home, mut log) = log(SEGMENT, [BYTES; 8]);
+    remove_files(&home, |_| true);
+    log.close().unwrap();
+    assert_eq!(found(&home), (1..=8).collect::<Vec<_>>());
+}

@@ -1,0 +1,65 @@
+//! Logs that the log grows because checkpoints do not keep up: one line with figures when it is much larger than it should be,
+//! and one when it is small again. The thread that makes checkpoints may be busy with one, so another thread looks.
+
+/// The daemon warns when this many times as much log waits as makes a checkpoint due.
+const WARN_MULTIPLE: u64 = 4;
+
+/// Sizes in bytes.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct LogSizes {
+    /// The log that no checkpoint has taken.
+    pub(crate) behind: u64,
+    /// With this much of it the next checkpoint is due.
+    pub(crate) due: u64,
+    /// The log on the disk.
+    pub(crate) log: u64,
+    /// The table.
+    pub(crate) table: u64,
+    /// What the disk has left, if the store is on one.
+    pub(crate) free: Option<u64>,
+}
+
+/// Whether the log has grown.
+#[derive(Debug, Default)]
+pub(crate) struct LogGrowth {
+    is_large: bool,
+}
+
+impl LogGrowth {
+    pub(crate) fn log(&mut self, sizes: &LogSizes) {
+        let LogSizes { behind, due, log, table, free } = *sizes;
+        if !self.is_large && behind > WARN_MULTIPLE.saturating_mul(due) {
+            self.is_large = true;
+            tracing::warn!(
+                behind_bytes = behind,
+                due_bytes = due,
+                log_bytes = log,
+                table_bytes = table,
+                free_bytes = free,
+                "checkpoints do not keep up: the log grows, and a start takes longer"
+            );
+        } else if self.is_large && behind <= due {
+            self.is_large = false;
+            tracing::info!(behind_bytes = behind, log_bytes = log, "checkpoints have caught up");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Log;
+    use crate::logging::tests::captured;
+
+    #[test]
+    fn a_log_that_grows_is_one_warning_until_it_is_small_again() {
+        let mut growth = LogGrowth::default();
+        let table =
+            [(400, ""), (401, "behind_bytes=401"), (9_000, ""), (101, ""), (100, "caught up"), (401, "keep up")];
+        for (behind, expected) in table {
+            let sizes = LogSizes { behind, due: 100, log: 800, table: 50, free: Some(7) };
+            let said = captured(&Log::default(), || growth.log(&sizes));
+            assert_eq!((said.is_empty(), said.contains(expected)), (expected.is_empty(), true), "{behind}: {said}");
+        }
+    }
+}
