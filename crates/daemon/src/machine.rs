@@ -10,6 +10,13 @@ pub(crate) fn memory() -> Option<u64> {
     limits.chain(fs::read_to_string("/proc/meminfo").ok().and_then(|text| total(&text))).min()
 }
 
+/// Bytes of the disk that a directory is on, or will be on. `None`: unknown.
+pub(crate) fn disk(directory: &Path) -> Option<u64> {
+    let directory = std::path::absolute(directory).ok()?;
+    let about = directory.ancestors().find_map(|there| rustix::fs::statvfs(there).ok())?;
+    Some(about.f_blocks.saturating_mul(about.f_frsize)).filter(|bytes| *bytes > 0)
+}
+
 /// The files that may have a limit: of the process's group in each hierarchy, and of the groups above it.
 fn limit_files(groups: &str) -> Vec<PathBuf> {
     let mut files = Vec::new();
@@ -57,6 +64,14 @@ mod tests {
         for (groups, files) in table {
             assert_eq!(limit_files(groups), files.iter().map(PathBuf::from).collect::<Vec<_>>(), "{groups}");
         }
+    }
+
+    #[test]
+    fn the_disk_of_a_directory_is_known_before_the_directory_exists() {
+        let home = tempfile::tempdir().unwrap();
+        let there = disk(home.path());
+        assert!(there.is_some_and(|bytes| bytes > 1 << 20));
+        assert_eq!(disk(&home.path().join("not/yet")), there);
     }
 
     #[test]

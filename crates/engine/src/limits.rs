@@ -35,6 +35,8 @@ pub struct Limits {
     pub dead_max: u64,
     /// Bytes counted for dead jobs; beyond it jobs are dropped in the same order.
     pub dead_bytes_max: u64,
+    /// The same without their bodies, which need not be in memory.
+    pub dead_memory_max: u64,
     /// How long a woken client may take to request work before another is woken in its place, in milliseconds.
     pub wake_ms: u64,
     /// How long a named worker may go without a heartbeat, in milliseconds.
@@ -74,6 +76,7 @@ impl Default for Limits {
             dead_ms: 180 * DAY_MS,
             dead_max: 1_000_000,
             dead_bytes_max: u64::MAX,
+            dead_memory_max: u64::MAX,
             wake_ms: 1_000,
             beat_ms: 60_000,
             return_ms: 5_000,

@@ -121,8 +121,8 @@ windlass_config::section! {
         pub dead_ttl: Period = Period::from_days(180),
         /// Jobs in the dead-letter queue.
         pub dead_max: u64 = 1_000_000,
-        /// Bytes that those jobs may count as; 0 = a quarter of `memory`, and of
-        /// `jobs_bytes_max`.
+        /// Bytes that those jobs may count as; 0 = a quarter of the disk of `data_dir`, and of
+        /// `jobs_bytes_max`. Without their bodies, which may be on the disk alone, they may count as a quarter of `memory`.
         pub dead_bytes_max: ByteSize = ByteSize(0),
         /// How long a woken worker may take to request work.
         pub wake_patience: Period = Period::from_secs(1),
@@ -249,9 +249,10 @@ impl Config {
             dead_ms: limits.dead_ttl.as_ms(),
             dead_max: limits.dead_max,
             dead_bytes_max: match limits.dead_bytes_max.into() {
-                0 => jobs_bytes_max.min(self.memory()) / 4,
+                0 => jobs_bytes_max.min(self.bodies_room()) / 4,
                 bytes => bytes,
             },
+            dead_memory_max: self.memory() / 4,
             wake_ms: limits.wake_patience.as_ms(),
             beat_ms: limits.beat_timeout.as_ms(),
             return_ms: self.server.return_grace.as_ms(),
@@ -271,6 +272,12 @@ impl Config {
             0 => (machine::memory().unwrap_or(2 * LEAST) / 2).max(LEAST),
             bytes => bytes,
         }
+    }
+
+    /// Bytes of the disk that bodies can go to, or of memory where there is none.
+    fn bodies_room(&self) -> u64 {
+        let disk = if self.ephemeral { None } else { machine::disk(&self.data_dir) };
+        disk.unwrap_or_else(|| self.memory())
     }
 
     /// The part of it that jobs may use, beside buffers and checkpoints.

@@ -1,7 +1,7 @@
 //! The bounds of the dead-letter queue: how much of it is kept, and how it makes room for new jobs.
 //!
-//! Dead jobs are for inspection and must not cost other clients anything. Beyond `dead_max` or `dead_bytes_max` the
-//! oldest are dropped first: those that would expire first. Dead jobs never block a push: `jobs_max` and
+//! Dead jobs are for inspection and must not cost other clients anything. Beyond `dead_max`, `dead_bytes_max` or, without
+//! bodies, which may be on the disk, `dead_memory_max` the oldest are dropped first: those that would expire first. Dead jobs never block a push: `jobs_max` and
 //! `jobs_bytes_max` are checked without them, and the oldest make room for new jobs. A queue may have a limit of its own
 //! ([`crate::QueueRules::dead_max`]).
 //!
@@ -23,7 +23,10 @@ pub(super) fn has_dead_to_drop(state: &State) -> bool {
 }
 
 fn is_dead_letter_queue_full(state: &State) -> bool {
-    state.jobs.dead_count() > state.limits.dead_max || state.jobs.dead_bytes() > state.limits.dead_bytes_max
+    let (jobs, limits) = (&state.jobs, &state.limits);
+    jobs.dead_count() > limits.dead_max
+        || jobs.dead_bytes() > limits.dead_bytes_max
+        || jobs.dead_memory_bytes() > limits.dead_memory_max
 }
 
 /// Whether `jobs` more jobs, with `bytes` more bytes, exceed a limit.

@@ -19,6 +19,8 @@ pub(super) struct ByState {
     pub(super) counts: Counts,
     /// Bytes of dead jobs.
     pub(super) dead_bytes: u64,
+    /// The same without their bodies.
+    pub(super) dead_memory_bytes: u64,
     /// Bytes of done jobs that are kept for their clients.
     pub(super) uncollected_bytes: u64,
 }
@@ -31,6 +33,7 @@ impl ByState {
             timed: Timed::default(),
             counts: Counts::default(),
             dead_bytes: 0,
+            dead_memory_bytes: 0,
             uncollected_bytes: 0,
         }
     }
@@ -45,6 +48,7 @@ impl ByState {
         }
         self.names.enter(job);
         self.dead_bytes += job.dead_bytes();
+        self.dead_memory_bytes += job.dead_memory_bytes();
         self.uncollected_bytes += job.uncollected_bytes();
     }
 
@@ -58,6 +62,7 @@ impl ByState {
         }
         self.names.leave(job);
         self.dead_bytes -= job.dead_bytes();
+        self.dead_memory_bytes -= job.dead_memory_bytes();
         self.uncollected_bytes -= job.uncollected_bytes();
     }
 }

@@ -241,6 +241,11 @@ impl Job {
     pub(super) fn dead_bytes(&self) -> u64 {
         if matches!(self.state, JobState::Dead(_)) { self.weight_bytes() } else { 0 }
     }
+
+    /// Its bytes if it is dead, without its body, which may be elsewhere.
+    pub(super) fn dead_memory_bytes(&self) -> u64 {
+        self.dead_bytes().saturating_sub(self.payload.body_len() as u64)
+    }
 }
 
 /// A job that moves to another engine keeps its wall-clock times. These functions convert the times that use the

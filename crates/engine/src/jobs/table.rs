@@ -116,6 +116,11 @@ impl Jobs {
         self.by_state.dead_bytes
     }
 
+    /// Bytes of dead jobs without their bodies.
+    pub(crate) const fn dead_memory_bytes(&self) -> u64 {
+        self.by_state.dead_memory_bytes
+    }
+
     pub(crate) const fn uncollected_bytes(&self) -> u64 {
         self.by_state.uncollected_bytes
     }
@@ -298,11 +303,13 @@ impl Jobs {
     pub(super) fn change<T>(&mut self, slot: Slot, change: impl FnOnce(&mut Job) -> T) -> Option<T> {
         let job = self.slab.at_mut(slot)?;
         let (before, was_dead, was_kept) = (job.weight_bytes(), job.dead_bytes(), job.uncollected_bytes());
+        let was_in_memory = job.dead_memory_bytes();
         let body = (job.payload.stored(), job.payload.body_len());
         let out = change(job);
         self.bodies.replace(body, &job.payload);
         self.bytes = self.bytes - before + job.weight_bytes();
         self.by_state.dead_bytes = self.by_state.dead_bytes - was_dead + job.dead_bytes();
+        self.by_state.dead_memory_bytes = self.by_state.dead_memory_bytes - was_in_memory + job.dead_memory_bytes();
         self.by_state.uncollected_bytes = self.by_state.uncollected_bytes - was_kept + job.uncollected_bytes();
         Some(out)
     }
@@ -441,10 +448,12 @@ impl Jobs {
     pub(crate) fn check(&self) {
         let jobs = || self.iter().map(|(_, job)| job);
         let (mut count, mut keyed, mut bytes, mut dead_bytes, mut uncollected_bytes) = (0, 0, 0, 0, 0);
+        let mut dead_memory_bytes = 0;
         for (slot, job) in self.iter() {
             count += 1;
             bytes += job.weight_bytes();
             dead_bytes += job.dead_bytes();
+            dead_memory_bytes += job.dead_memory_bytes();
             uncollected_bytes += job.uncollected_bytes();
             assert_eq!(self.slot(job.id), Some(slot), "{:?} is not where its number says", job.id);
             let holds = self.holds_key(slot, job);
@@ -453,6 +462,7 @@ impl Jobs {
         }
         assert_eq!(bytes, self.bytes, "bytes of jobs");
         assert_eq!(dead_bytes, self.by_state.dead_bytes, "bytes of dead jobs");
+        assert_eq!(dead_memory_bytes, self.by_state.dead_memory_bytes, "bytes of dead jobs without their bodies");
         assert_eq!(uncollected_bytes, self.by_state.uncollected_bytes, "bytes of jobs kept for clients");
         assert_eq!(count, self.by_id.len(), "jobs by number");
         assert_eq!(keyed, self.keys.len(), "jobs by key");

@@ -79,6 +79,16 @@ fn the_oldest_dead_are_dropped_when_they_have_too_many_bytes() {
 }
 
 #[test]
+fn bodies_of_dead_jobs_do_not_count_as_memory() {
+    let mut broker = Broker::limited(|limits| limits.dead_memory_max = 3 * 514);
+    die(&mut broker, 5, 500);
+    assert_eq!(dead(&mut broker), [3, 4, 5]);
+    die(&mut broker, 1, 4_000);
+    assert_eq!(dead(&mut broker), [4, 5, 6], "a large body takes the place of one job");
+    broker.engine.check();
+}
+
+#[test]
 fn no_dead_job_is_kept_with_a_limit_of_zero() {
     let mut broker = Broker::limited(|limits| limits.dead_max = 0);
     die(&mut broker, 1, 10);

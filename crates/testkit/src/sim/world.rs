@@ -101,5 +101,6 @@ fn limits(rng: &mut Rng) -> Limits {
         losses_max: rng.one_of([0, 1, 2, 5]),
         loss_pause_ms: rng.one_of([0, 10, 1_000]),
         page_max: rng.one_of([1, 3, 1_000]),
+        dead_memory_max: rng.one_of([600, 2_000, u64::MAX, u64::MAX, u64::MAX]),
     }
 }

@@ -142,6 +142,7 @@ fn limits_are_converted_to_the_engines_units() {
         dead_ms: 691_200_000,
         dead_max: 16,
         dead_bytes_max: 17,
+        dead_memory_max: 256 << 20,
         wake_ms: 9,
         beat_ms: 600_000,
         return_ms: 18_000,

@@ -21,6 +21,12 @@ impl Oracle {
         dead.map(|memo| memo.job.weight_bytes()).sum()
     }
 
+    /// Their bytes that are never on the disk alone.
+    fn dead_memory_bytes(&self) -> u64 {
+        let dead = self.jobs.iter().filter(|memo| matches!(memo.job.state, JobState::Dead(_)));
+        dead.map(|memo| memo.job.weight_bytes() - memo.job.payload.body_len() as u64).sum()
+    }
+
     /// Whether `jobs` and `bytes` more would exceed a limit.
     fn is_too_much(&self, jobs: u64, bytes: u64) -> bool {
         self.jobs.len() as u64 + jobs > self.limits.jobs_max
@@ -32,7 +38,9 @@ impl Oracle {
         if self.beyond_its_queue().is_some() {
             return true;
         }
-        let is_full = dead > self.limits.dead_max || self.dead_bytes() > self.limits.dead_bytes_max;
+        let is_full = dead > self.limits.dead_max
+            || self.dead_bytes() > self.limits.dead_bytes_max
+            || self.dead_memory_bytes() > self.limits.dead_memory_max;
         dead > 0 && (is_full || self.is_too_much(0, 0))
     }
 
