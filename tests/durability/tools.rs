@@ -14,8 +14,8 @@ use crate::common::{Peer, daemon, submission};
 const JOBS: usize = 600;
 const BODY_BYTES: usize = 512 << 10;
 
-/// A tool's memory, at most: far less than the bodies, and less than the smallest daemon may use.
-const PEAK_MAX: u64 = 160 << 20;
+/// The most memory of a tool: as much as the smallest daemon may use, and less than the bodies take.
+const PEAK_MAX: u64 = 256 << 20;
 
 /// A store with more bodies than the tools may have memory.
 fn filled(dir: &Path) {
