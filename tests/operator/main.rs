@@ -17,6 +17,7 @@ mod import;
 mod import_eventmq;
 mod import_faktory;
 mod import_spiderq;
+mod log;
 mod login;
 mod newcomer;
 mod on_dead;

@@ -44,7 +44,7 @@ pub(crate) fn print(text: &str) -> u8 {
 }
 
 pub(crate) fn print_error(argv0: &str, sentence: &str) {
-    let _ = writeln!(io::stderr(), "{argv0}: {sentence}");
+    windlass_daemon::logging::say(&format!("{argv0}: {sentence}\n"));
 }
 
 #[cfg(test)]

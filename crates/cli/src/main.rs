@@ -15,11 +15,10 @@ mod plan;
 mod settings;
 mod world;
 
-use std::io::{self, Write as _};
 use std::panic::{self, UnwindSafe};
 use std::process::ExitCode;
 
-use windlass_daemon::Failure;
+use windlass_daemon::{Failure, logging};
 
 use crate::call::Call;
 
@@ -45,15 +44,17 @@ fn main() -> ExitCode {
 
 /// Runs a command, prints its error and returns the exit code. A panic has been reported by its hook.
 fn conclude(run: impl FnOnce() -> Result<u8, Failure> + UnwindSafe) -> u8 {
-    match panic::catch_unwind(run) {
+    let code = match panic::catch_unwind(run) {
         Ok(Ok(code)) => code,
         Ok(Err(failure)) => {
             // Standard error may be closed; the exit code still reports the failure.
-            let _ = writeln!(io::stderr(), "windlass: {failure}");
+            logging::say(&format!("windlass: {failure}\n"));
             failure.exit_code()
         }
         Err(_) => 1,
-    }
+    };
+    logging::flush();
+    code
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@ use std::io::{self, IsTerminal as _, Write as _};
 use std::net::SocketAddr;
 
 use crate::failure::Failure;
+use crate::logging;
 use windlass_net::Bound;
 
 /// The addresses of each listener's name.
@@ -38,8 +39,7 @@ impl Addresses {
         let typed = std::env::args().next().filter(|program| program.ends_with("/windlass"));
         let program = typed.as_deref().unwrap_or("windlass");
         let hint = format!("  Ctrl-C stops it. `{program} status` in another terminal looks at it.");
-        // A terminal that has gone is no error.
-        drop(writeln!(io::stderr(), "Windlass {} serves\n{pages}{rows}{data}{hint}", env!("CARGO_PKG_VERSION")));
+        logging::say(&format!("Windlass {} serves\n{pages}{rows}{data}{hint}\n", env!("CARGO_PKG_VERSION")));
     }
 
     /// Prints the first of each name as one line of JSON.

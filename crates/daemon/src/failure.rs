@@ -125,7 +125,7 @@ impl From<logging::Error> for Failure {
         match error {
             logging::Error::Filter(error) => Self::Config(ConfigError::senseless("log.level", error)),
             logging::Error::File { .. } => Self::Config(ConfigError::senseless("log.file", error)),
-            logging::Error::Taken(_) => Self::Runtime(error.to_string()),
+            logging::Error::Taken(_) | logging::Error::Thread(_) => Self::Runtime(error.to_string()),
         }
     }
 }

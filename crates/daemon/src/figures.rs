@@ -10,7 +10,7 @@ use arc_swap::ArcSwapOption;
 use windlass_store::{LogTail, StoreFigures};
 
 use crate::log_growth::LogSizes;
-
+use crate::logging;
 use windlass_hub::{Budget, CommitTimes, Hub, LoadFigures};
 use windlass_net::{Acceptor, Handshaker};
 use windlass_net::{Served, Traffic};
@@ -69,6 +69,10 @@ pub struct Snapshot {
     pub buffers_bytes: (usize, usize),
     /// When the first certificate of each protocol ends, in seconds since 1970.
     pub certificates_end_at: BTreeMap<&'static str, u64>,
+    /// How often a connection has missed what others published, because it did not read.
+    pub publications_missed: u64,
+    /// Lines that the log did not take.
+    pub log_lines_dropped: u64,
 }
 
 impl Snapshot {
@@ -132,6 +136,8 @@ impl Figures {
             traffic: self.traffic.read(),
             buffers_bytes: self.budget.used(),
             certificates_end_at: ends.collect(),
+            publications_missed: self.budget.published.missed(),
+            log_lines_dropped: logging::dropped(),
             ..Snapshot::default()
         };
         match &*self.room.load() {

@@ -1,14 +1,20 @@
-//! Log lines on standard error or in a file, as text or JSON. Lines that could be logged without end go through
-//! `limited`.
+//! Log lines on standard error or in a file, as text or JSON. A thread of its own writes them (`sink`): no other thread
+//! waits for the reader of the log, and a log that cannot be written ends nothing. Lines that could be logged without
+//! end go through `limited`.
+
+mod sink;
 
 use std::backtrace::{Backtrace, BacktraceStatus};
 use std::env;
 use std::fs::File;
-use std::io::{self, IsTerminal as _};
+use std::io::{self, IsTerminal as _, Write};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::panic::{self, PanicHookInfo};
 use std::path::{Path, PathBuf};
+use std::sync::mpsc::channel;
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
+use std::thread;
+use std::time::Duration;
 
 use tracing::Subscriber;
 use tracing::level_filters::LevelFilter;
@@ -16,6 +22,7 @@ use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::util::SubscriberInitExt as _;
 
+use self::sink::Sink;
 use crate::config::{Log, LogFormat};
 
 /// Why logging cannot start.
@@ -32,6 +39,9 @@ pub enum Error {
         /// The error of the system.
         reason: io::Error,
     },
+    /// The thread that writes cannot start.
+    #[error("cannot start the thread that writes the log: {0}")]
+    Thread(io::Error),
     /// This process has a logger already.
     #[error("cannot set up logging: {0}")]
     Taken(String),
@@ -60,17 +70,68 @@ pub enum FilterError {
 /// The level is invalid, the file cannot be written to, or logging was set up before.
 pub fn init(log: &Log) -> Result<(), Error> {
     let filter = filter(&log.level)?;
-    let (subscriber, set_filter) = if log.file.as_os_str().is_empty() {
-        subscriber(log, filter, io::stderr, wants_colour())
-    } else {
+    let has_file = !log.file.as_os_str().is_empty();
+    if has_file {
         let file = LogFile::open(&log.file)?;
-        let file = FILE.get_or_init(|| file);
-        subscriber(log, filter, || file.current(), false)
-    };
+        let _ = FILE.set(file);
+    }
+    let (subscriber, set_filter) = subscriber(log, filter, || Line(&SINK), !has_file && wants_colour());
     subscriber.try_init().map_err(|error| Error::Taken(error.to_string()))?;
     panic::set_hook(Box::new(log_panic));
     let _ = SET_FILTER.set(set_filter);
+    let write = |bytes: &[u8]| match FILE.get() {
+        Some(file) => (&*file.current()).write(bytes),
+        // Not through the library's handle: a thread that is stuck in it would hold its lock.
+        None => Ok(rustix::io::write(rustix::stdio::stderr(), bytes)?),
+    };
+    thread::Builder::new().name("log".to_owned()).spawn(move || SINK.run(write)).map_err(Error::Thread)?;
+    windlass_hub::flush_log_with(flush);
     Ok(())
+}
+
+/// The lines of this process.
+static SINK: Sink = Sink::new();
+
+/// Waits until the last lines are written, but not for long: the reader of the log may have stopped.
+pub fn flush() {
+    SINK.flush();
+}
+
+/// Lines that were dropped because the log did not take them.
+pub(crate) fn dropped() -> u64 {
+    SINK.dropped()
+}
+
+/// Writes to standard error beside the log's lines, and behind those that go there, too. The daemon does not wait for
+/// long.
+pub fn say(text: &str) {
+    const WAIT_MAX: Duration = Duration::from_secs(1);
+    match (SET_FILTER.get(), FILE.get()) {
+        (Some(_), None) => SINK.push(text.as_bytes()),
+        (Some(_), Some(_)) => {
+            let ((done, is_done), text) = (channel(), text.to_owned());
+            let say = move || drop((io::stderr().write_all(text.as_bytes()), done.send(())));
+            if thread::Builder::new().spawn(say).is_ok() {
+                let _ = is_done.recv_timeout(WAIT_MAX);
+            }
+        }
+        // No daemon: a command.
+        (None, _) => drop(io::stderr().write_all(text.as_bytes())),
+    }
+}
+
+/// Takes one line in one write, as the subscriber has them.
+struct Line(&'static Sink);
+
+impl Write for Line {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        self.0.push(line);
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 /// Logs at this level from now on.
@@ -137,7 +198,8 @@ fn subscriber<W>(log: &Log, filter: EnvFilter, to: W, colour: bool) -> (Box<dyn 
 where
     W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
 {
-    let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(to);
+    // The subscriber would print an error of its own, and panic if it cannot.
+    let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(to).log_internal_errors(false);
     // A handle fails only without its logger.
     match log.format {
         LogFormat::Text => {
@@ -187,11 +249,12 @@ fn log_panic(panic: &PanicHookInfo<'_>) {
     let backtrace = Backtrace::capture();
     let backtrace = (backtrace.status() == BacktraceStatus::Captured).then(|| tracing::field::display(backtrace));
     tracing::error!(place, backtrace, "panic: {}", text.unwrap_or("not text"));
+    // The process may end with this panic.
+    flush();
 }
 
 #[cfg(test)]
 pub(crate) mod tests {
-    use std::io::Write;
     use std::sync::{Arc, LazyLock, Mutex};
 
     use tracing::Dispatch;

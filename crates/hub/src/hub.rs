@@ -325,7 +325,7 @@ impl Hub {
             // A panic under this lock is a bug in the engine, and may leave its state half changed. Nothing of that
             // visit was journalled or acknowledged: a restart from the journal is safe, continuing is not.
             tracing::error!("a visit to the engine panicked: exiting, so that the daemon restarts from its journal");
-            std::process::exit(1)
+            crate::last_words::exit()
         })
     }
 }

@@ -62,7 +62,7 @@ impl Loader {
                 tracing::error!(
                     "the thread that loads bodies panicked: exiting, so that the daemon restarts from its journal"
                 );
-                std::process::exit(1);
+                crate::last_words::exit();
             }
         };
         let thread = thread::Builder::new().name("bodies".into()).spawn(run)?.thread().clone();

@@ -442,6 +442,7 @@ impl Publication {
         let all = mailboxes.len();
         let posted = mailboxes.iter().filter(|mailbox| mailbox.post(self)).count();
         if posted < all {
+            self.miss(all - posted);
             tracing::debug!(missed = all - posted, "a publication misses connections: their mailboxes are full");
         }
     }

@@ -7,7 +7,7 @@
 //! Bytes in many mailboxes exist once, and are counted once. Letters in mailboxes are counted one by one.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use bytes::Bytes;
 
@@ -25,6 +25,7 @@ const PART: usize = 8;
 pub struct SharedBudget {
     held: AtomicUsize,
     bytes_max: AtomicUsize,
+    missed: AtomicU64,
 }
 
 /// Bytes on their way to the mailboxes of several connections. They exist once, and count once.
@@ -45,12 +46,17 @@ pub struct Published {
 impl SharedBudget {
     /// Room for this many bytes.
     pub const fn new(bytes_max: usize) -> Self {
-        Self { held: AtomicUsize::new(0), bytes_max: AtomicUsize::new(bytes_max) }
+        Self { held: AtomicUsize::new(0), bytes_max: AtomicUsize::new(bytes_max), missed: AtomicU64::new(0) }
     }
 
     /// Sets the room.
     pub fn limit(&self, bytes_max: usize) {
         self.bytes_max.store(bytes_max, Ordering::Relaxed);
+    }
+
+    /// How often a mailbox has missed a publication.
+    pub fn missed(&self) -> u64 {
+        self.missed.load(Ordering::Relaxed)
     }
 
     fn let_go(&self, bytes: usize) {
@@ -81,6 +87,11 @@ impl Publication {
             self.counted.store(true, Ordering::Relaxed);
         }
         Some(Published { publication: Arc::clone(self), counted })
+    }
+
+    /// So many mailboxes have no room for it.
+    pub(crate) fn miss(&self, mailboxes: usize) {
+        self.budget.published.missed.fetch_add(mailboxes as u64, Ordering::Relaxed);
     }
 
     fn weight(&self) -> usize {
@@ -207,6 +218,7 @@ mod tests {
             .map(|bytes_max| Arc::new(Mailbox::new(bytes_max, Arc::clone(&budget), crate::testing::nowhere())));
         let logged = |to: &[Arc<Mailbox>]| captured_from(tracing::Level::DEBUG, || publication(100, &budget).post(to));
         assert!(logged(&mailboxes).contains("missed=1"));
+        assert_eq!(budget.published.missed(), 1);
         assert_eq!(logged(&mailboxes[..1]), "", "no connection misses it");
         assert_eq!(mailboxes.map(|mailbox| mailbox.len()), [2, 0, 1]);
     }

@@ -1,5 +1,7 @@
 //! Commands about many jobs: list them, and change them by number or by conditions.
 
+use std::io::{self, Write as _};
+
 use hyper::Method;
 use serde_json::{Value, json};
 use windlass_config::counted;
@@ -28,7 +30,7 @@ impl Conditions {
         let groups = at(&found, "/groups").as_array().cloned().unwrap_or_default();
         operator.rows(DEAD, &groups)?;
         if *at(&found, "/is_complete") == false {
-            eprintln!("there are more: these are the errors of the jobs that died last");
+            let _ = writeln!(io::stderr(), "there are more: these are the errors of the jobs that died last");
         }
         Ok(())
     }

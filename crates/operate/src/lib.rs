@@ -19,7 +19,7 @@ pub mod tls;
 #[cfg(feature = "top")]
 mod top;
 
-use std::io::{self, Read as _};
+use std::io::{self, Read as _, Write as _};
 use std::time::Duration;
 
 use hyper::Method;
@@ -231,7 +231,7 @@ impl Throttle {
 /// The row of a queue with a changed setting. A note names a new queue, because its name may be a mistake.
 fn changed(queue: &str, answer: &Answer) -> Result<Value, Failure> {
     if answer.is_new {
-        eprintln!("{} is new: no client has used this queue yet", show::printable(queue));
+        let _ = writeln!(io::stderr(), "{} is new: no client has used this queue yet", show::printable(queue));
     }
     answer.json()
 }

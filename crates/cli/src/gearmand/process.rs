@@ -86,6 +86,8 @@ pub(super) fn report_ready() -> io::Result<()> {
     let mut stdout = io::stdout();
     stdout.write_all(READY)?;
     stdout.flush()?;
+    // Lines so far are for the terminal.
+    windlass_daemon::logging::flush();
     let null = File::options().read(true).write(true).open("/dev/null")?;
     rustix::stdio::dup2_stdout(&null)?;
     rustix::stdio::dup2_stderr(&null)?;

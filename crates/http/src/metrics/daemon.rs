@@ -49,6 +49,8 @@ pub(super) fn encode_room(figures: &Snapshot, encoder: &mut DescriptorEncoder<'_
         ("body_loads", "Bodies that were read back into memory", loads),
         ("body_loads_waited", "Those of them that a client waited for", waited),
         ("body_load_failures", "Bodies that could not be read back", failed),
+        ("publications_missed", "Publications that a connection missed: it does not read", figures.publications_missed),
+        ("log_lines_dropped", "Log lines that were dropped because the log took none", figures.log_lines_dropped),
     ];
     for (name, help, value) in counters {
         put_counter(encoder.encode_descriptor(name, help, None, MetricType::Counter)?, value)?;

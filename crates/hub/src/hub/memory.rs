@@ -108,7 +108,7 @@ impl Hub {
                 %error,
                 "a body that a commit needs cannot be read: exiting, so that the daemon restarts from its journal"
             );
-            std::process::exit(1);
+            crate::last_words::exit();
         }
     }
 
