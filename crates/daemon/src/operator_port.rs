@@ -20,6 +20,7 @@ use crate::export::Exports;
 use crate::figures::Figures;
 use windlass_hub::warn_limited;
 pub use windlass_net::Admitted;
+pub use windlass_net::Pulse;
 use windlass_net::{Acceptor, Bound, Clients, KeepAlive, Places, SocketFile};
 
 /// A listener beside those of the protocols, as it is configured.
@@ -82,6 +83,8 @@ pub struct Inside {
     pub figures: Figures,
     /// Exports of the store.
     pub exports: Exports,
+    /// Whether the daemon's threads turn.
+    pub pulse: Arc<Pulse>,
     /// What holds for the connections of all listeners.
     pub connects: Connects,
     /// Cancelled when the daemon stops.

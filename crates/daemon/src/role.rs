@@ -8,7 +8,7 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use tokio::sync::mpsc::UnboundedReceiver;
 
-use windlass_hub::{Broker, Budget, View, limited};
+use windlass_hub::{Broker, Budget, Health, View, limited, warn_limited};
 
 use crate::cluster::{Joining, Listening, Member, YIELD};
 use crate::config::Config;
@@ -109,9 +109,10 @@ impl Running<'_> {
 
     /// Returns only if the daemon must end, with the reason.
     pub(crate) async fn watch(&mut self) -> Failure {
+        let (acceptor, ..) = self.parts;
         tokio::select! {
             failure = self.watch_room() => failure,
-            failure = keep_house() => failure,
+            failure = keep_house(acceptor) => failure,
         }
     }
 
@@ -236,11 +237,17 @@ impl Running<'_> {
 }
 
 /// What every daemon does once a second. Never returns.
-async fn keep_house() -> Failure {
+async fn keep_house(acceptor: &Acceptor) -> Failure {
     const EVERY: Duration = Duration::from_secs(1);
+    let pulse = acceptor.thread_slots().pulse();
     loop {
         tokio::time::sleep(EVERY).await;
-        notify::watchdog();
+        pulse.ask(acceptor.broker().health() == Health::StoreFailed);
+        match pulse.stuck() {
+            None => notify::watchdog(),
+            // The service manager ends the daemon, if it is asked to.
+            Some(why) => warn_limited!("stuck", why, "the daemon does not turn: a bug"),
+        }
         limited::flush();
         give_memory_back();
     }

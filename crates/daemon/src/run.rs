@@ -128,6 +128,7 @@ async fn serve(
             _ = events.next_stop() => {}
         }
     }
+    acceptor.thread_slots().pulse().end();
     acceptor.closed.cancel();
     if outcome.is_ok() {
         control::await_last_reports(&acceptor).await;
@@ -190,6 +191,7 @@ fn open_ports(
             control: control.clone(),
             figures: figures.clone(),
             exports: exports.clone(),
+            pulse: Arc::clone(acceptor.thread_slots().pulse()),
             connects: Connects { places: Arc::clone(&acceptor.places), keep_alive: acceptor.keep_alive.clone() },
             stop: stop.clone(),
         };

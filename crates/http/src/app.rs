@@ -11,7 +11,7 @@ use windlass_daemon::client::{Client, Clients};
 use windlass_daemon::control::Control;
 use windlass_daemon::export::Exports;
 use windlass_daemon::figures::{Counts, Figures};
-use windlass_daemon::operator_port::Inside;
+use windlass_daemon::operator_port::{Inside, Pulse};
 use windlass_engine::{
     ClientInfo, Command, Cursor, FiguresRow, Protocol, Protocols, Query, QueueRow, Reading, Reply, Stats, Timestamp,
 };
@@ -58,6 +58,8 @@ pub(crate) struct App {
     pub(crate) surveys: Surveys,
     /// What `/metrics` shows of the daemon itself.
     pub(crate) daemon_figures: Figures,
+    /// Whether the daemon's threads turn.
+    pub(crate) pulse: Arc<Pulse>,
     /// What connections of HTTP have done.
     pub(crate) counts: Arc<Counts>,
     /// The engine's time at the start.
@@ -98,7 +100,7 @@ const fn waiting_max(http: &Http) -> usize {
 impl App {
     pub(crate) fn new(
         Configured { http, metrics, .. }: &Configured,
-        Inside { clients, daemon, protocols, pages, control, figures, exports, .. }: Inside,
+        Inside { clients, daemon, protocols, pages, control, figures, exports, pulse, .. }: Inside,
         counts: Arc<Counts>,
     ) -> io::Result<Self> {
         let started_at = clients.read_clock().now;
@@ -106,6 +108,7 @@ impl App {
             clients,
             control,
             exports,
+            pulse,
             daemon,
             protocols,
             pages,

@@ -43,7 +43,7 @@ pub use places::{Admitted, PlaceLimits, Places};
 pub use polling::{Polling, PollingError};
 pub use rates::Allowance;
 pub use served::Served;
-pub use serving::{ThreadSlots, Threads, shorten_slices};
+pub use serving::{Pulse, ThreadSlots, Threads, shorten_slices};
 pub use settings::Server;
 pub use tls::{Handshaker, Terms};
 pub use traffic::{Counts, ProtocolTraffic, Traffic};

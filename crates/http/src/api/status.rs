@@ -1,6 +1,7 @@
 //! Probes, and the figures of the whole daemon.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use axum::Json;
 use axum::http::StatusCode;
@@ -78,10 +79,25 @@ impl ProtocolStatus {
     }
 }
 
-/// Whether the daemon lives
-#[utoipa::path(get, path = "/livez", tag = "status", responses((status = 200, body = String)))]
-pub(super) async fn livez() -> &'static str {
-    "ok\n"
+/// Whether the daemon lives: its threads turn. A disk or a database that does not answer is no reason to restart it
+#[utoipa::path(get, path = "/livez", tag = "status", responses(
+    (status = 200, body = String), (status = 503, description = "The reason", body = String)
+))]
+pub(super) async fn livez(app: Shared) -> (StatusCode, String) {
+    /// A process that was suspended has a turn of each thread first.
+    const SECOND_LOOK: Duration = Duration::from_millis(500);
+    if app.pulse.stuck().is_some() {
+        tokio::time::sleep(SECOND_LOOK).await;
+    }
+    life(app.pulse.stuck())
+}
+
+/// The answer, if a thread is stuck or none is.
+fn life(stuck: Option<String>) -> (StatusCode, String) {
+    match stuck {
+        None => (StatusCode::OK, "ok\n".to_owned()),
+        Some(why) => (StatusCode::SERVICE_UNAVAILABLE, format!("{why}\n")),
+    }
 }
 
 /// Whether the daemon takes jobs: its journal is open, its store works, and it does not stop
@@ -125,4 +141,16 @@ pub(super) fn totals(totals: &Totals) -> BTreeMap<String, u64> {
         _ => (name, count),
     });
     renamed.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_daemon_whose_threads_turn_lives() {
+        assert_eq!(life(None), (StatusCode::OK, "ok\n".to_owned()));
+        let stuck = life(Some("serving thread 0 has not turned for 30 s".to_owned()));
+        assert_eq!(stuck, (StatusCode::SERVICE_UNAVAILABLE, "serving thread 0 has not turned for 30 s\n".to_owned()));
+    }
 }

@@ -12,6 +12,7 @@ mod member;
 #[cfg(test)]
 mod moves;
 mod polling;
+mod pulse;
 mod sharing;
 #[cfg(test)]
 pub(crate) mod tests;
@@ -27,6 +28,7 @@ use std::time::Duration;
 
 use self::arrival::Place;
 pub(crate) use self::arrival::{Arrival, Label};
+pub use self::pulse::Pulse;
 use self::sharing::{Partner, Role};
 use self::turn::Serving;
 use self::waker::ThreadWaker;
@@ -52,6 +54,7 @@ pub struct ThreadSlots {
     threads: Vec<ServingThread>,
     mains: usize,
     commits: Arc<OnceLock<Arc<Commits>>>,
+    pulse: Arc<Pulse>,
 }
 
 /// One thread, and how many connections it has.
@@ -98,7 +101,8 @@ impl Threads {
             Ok((waker, thread))
         };
         let threads = all.into_iter().enumerate().map(start).collect::<io::Result<_>>()?;
-        Ok((Self(threads), ThreadSlots { threads: slots, mains: wanted, commits }))
+        let pulse = Arc::new(Pulse::new(slots.iter().map(|slot| Arc::clone(&slot.waker)).collect()));
+        Ok((Self(threads), ThreadSlots { threads: slots, mains: wanted, commits, pulse }))
     }
 }
 
@@ -113,6 +117,11 @@ impl ThreadSlots {
     /// How many connections each thread has.
     pub fn connections(&self) -> Vec<usize> {
         self.threads.iter().map(|thread| thread.taken.load(Ordering::Relaxed)).collect()
+    }
+
+    /// Whether the threads turn.
+    pub const fn pulse(&self) -> &Arc<Pulse> {
+        &self.pulse
     }
 
     /// From now on these threads commit at the end of their turns.

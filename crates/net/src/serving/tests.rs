@@ -82,6 +82,11 @@ impl ByHand {
         self.serving.is_idle()
     }
 
+    /// What asks whether the thread turns.
+    pub(crate) fn pulse(&self) -> super::Pulse {
+        super::Pulse::new(vec![Arc::clone(self.serving.waker())])
+    }
+
     /// The thread takes no more connections.
     pub(crate) fn stop(&self) {
         self.serving.waker().stop();

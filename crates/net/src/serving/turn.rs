@@ -222,6 +222,9 @@ impl Serving {
         if mem::take(&mut due.commit) {
             self.commits.make_due();
         }
+        if mem::take(&mut due.asked) {
+            self.waker.answers().answer();
+        }
         self.due = due;
     }
 
@@ -279,7 +282,9 @@ impl Serving {
         let mut turn = mem::take(&mut self.turn);
         turn.drain(..).for_each(|member| self.end_turn(member));
         self.turn = turn;
+        self.waker.answers().at_disk(true);
         self.commits.end_turn();
+        self.waker.answers().at_disk(false);
         self.share();
         let leaving = mem::take(&mut self.leaving);
         leaving.into_iter().for_each(|client| self.leave(client));

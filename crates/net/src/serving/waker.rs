@@ -10,6 +10,7 @@ use windlass_hub::{ConnectionId, Inbox, Waker};
 
 use super::arrival::{Arrival, Place};
 use super::member::Member;
+use super::pulse::Answers;
 
 /// The token of the waker among a thread's sockets.
 pub(super) const WAKER: Token = Token(usize::MAX);
@@ -19,6 +20,7 @@ pub(super) const WAKER: Token = Token(usize::MAX);
 pub(crate) struct ThreadWaker {
     inbox: Inbox<Due>,
     poll: Option<mio::Waker>,
+    answers: Answers,
 }
 
 /// Everything that a thread must look at.
@@ -33,6 +35,8 @@ pub(crate) struct Due {
     pub(super) moved: Vec<Box<Member>>,
     /// The thread may commit now: another thread has finished its commit.
     pub(super) commit: bool,
+    /// The main thread asks whether this one turns.
+    pub(super) asked: bool,
     /// The thread ends.
     pub(super) stop: bool,
 }
@@ -49,7 +53,7 @@ impl Waker for ThreadWaker {
 
 impl ThreadWaker {
     pub(super) fn new(registry: &Registry) -> io::Result<Self> {
-        Ok(Self { inbox: Inbox::new(), poll: Some(mio::Waker::new(registry, WAKER)?) })
+        Ok(Self { inbox: Inbox::new(), poll: Some(mio::Waker::new(registry, WAKER)?), answers: Answers::default() })
     }
 
     /// Passes a connection to the thread, which serves it.
@@ -61,6 +65,17 @@ impl ThreadWaker {
     pub(super) fn take_over(&self, member: Box<Member>) -> Result<(), Box<Member>> {
         self.wake_if(self.inbox.offer(member, |due, member| due.moved.push(member))?);
         Ok(())
+    }
+
+    /// Asks the thread whether it turns.
+    pub(super) fn ask(&self, waits_for_store: bool) {
+        if self.answers.ask(waits_for_store) {
+            self.add(|due| due.asked = true);
+        }
+    }
+
+    pub(super) const fn answers(&self) -> &Answers {
+        &self.answers
     }
 
     pub(super) fn stop(&self) {

@@ -1,0 +1,144 @@
+//! Whether the threads turn. The main thread asks each serving thread once a second; a thread answers at the beginning
+//! of its next turn, and one that sleeps is woken for that. So a thread that is stuck is found although others answer.
+//!
+//! A thread that waits for the disk is not stuck: others watch over commits, and end the daemon if need be.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use super::waker::ThreadWaker;
+
+/// Questions without an answer, one a second, after which a thread counts as stuck. A busy machine lets a thread wait
+/// for seconds.
+const UNANSWERED_MAX: u32 = 30;
+
+/// The same for the main thread, which asks.
+const SILENCE_MAX: Duration = Duration::from_secs(UNANSWERED_MAX as u64);
+
+/// A serving thread's answers.
+#[derive(Debug, Default)]
+pub(super) struct Answers {
+    /// Questions since the first one that has no answer.
+    unanswered: AtomicU32,
+    is_at_disk: AtomicBool,
+}
+
+impl Answers {
+    /// Counts a question. Returns whether the thread must be asked: it has answered the one before.
+    pub(super) fn ask(&self, waits_for_store: bool) -> bool {
+        let asked = self.unanswered.load(Ordering::Acquire);
+        if asked > 0 && (waits_for_store || self.is_at_disk.load(Ordering::Acquire)) {
+            return false;
+        }
+        // An answer that comes in between counts.
+        let is_counted =
+            self.unanswered.compare_exchange(asked, asked.saturating_add(1), Ordering::AcqRel, Ordering::Acquire);
+        asked == 0 && is_counted.is_ok()
+    }
+
+    /// The thread turns.
+    pub(super) fn answer(&self) {
+        self.unanswered.store(0, Ordering::Release);
+    }
+
+    /// Whether the thread may wait for the disk from now on.
+    pub(super) fn at_disk(&self, is_at_disk: bool) {
+        self.is_at_disk.store(is_at_disk, Ordering::Release);
+    }
+
+    fn is_stuck(&self) -> bool {
+        self.unanswered.load(Ordering::Acquire) > UNANSWERED_MAX
+    }
+}
+
+/// Asks the serving threads, and knows which do not answer.
+#[derive(Debug)]
+pub struct Pulse {
+    threads: Vec<Arc<ThreadWaker>>,
+    begun: Instant,
+    /// When the main thread has asked last, in milliseconds since `begun`.
+    asked_ms: AtomicU64,
+    /// The daemon stops, and nothing asks any more.
+    has_ended: AtomicBool,
+}
+
+impl Pulse {
+    pub(super) fn new(threads: Vec<Arc<ThreadWaker>>) -> Self {
+        let (asked_ms, has_ended) = (AtomicU64::new(0), AtomicBool::new(false));
+        Self { threads, begun: Instant::now(), asked_ms, has_ended }
+    }
+
+    /// Asks all threads. The main thread does so once a second. If the store fails, threads may wait for it.
+    pub fn ask(&self, waits_for_store: bool) {
+        let ms = u64::try_from(self.begun.elapsed().as_millis()).unwrap_or(u64::MAX);
+        self.asked_ms.store(ms, Ordering::Release);
+        self.threads.iter().for_each(|thread| thread.ask(waits_for_store));
+    }
+
+    /// From now on nothing is asked, and nothing counts as stuck: a stop has a limit of its own.
+    pub fn end(&self) {
+        self.has_ended.store(true, Ordering::Release);
+    }
+
+    /// A thread that does not turn, for people.
+    pub fn stuck(&self) -> Option<String> {
+        if self.has_ended.load(Ordering::Acquire) {
+            return None;
+        }
+        let asked = Duration::from_millis(self.asked_ms.load(Ordering::Acquire));
+        if self.begun.elapsed().saturating_sub(asked) > SILENCE_MAX {
+            return Some(format!("the main thread has not turned for {UNANSWERED_MAX} s"));
+        }
+        let number = self.threads.iter().position(|thread| thread.answers().is_stuck())?;
+        Some(format!("serving thread {number} has not turned for {UNANSWERED_MAX} s"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use windlass_engine::{Engine, Limits};
+    use windlass_hub::{Durability, Hub};
+    use windlass_store::Journal;
+
+    use super::*;
+    use crate::connection::tests::shared;
+    use crate::serving::tests::ByHand;
+
+    #[test]
+    fn a_thread_is_stuck_until_it_has_a_turn() {
+        let hub = Arc::new(Hub::new(Engine::new(Limits::default(), 7), Journal::new(), Durability::Soon, 7));
+        let mut thread = ByHand::new(shared(&hub));
+        let pulse = thread.pulse();
+        (0..UNANSWERED_MAX).for_each(|_| pulse.ask(false));
+        assert_eq!(pulse.stuck(), None);
+        pulse.ask(false);
+        assert_eq!(pulse.stuck().unwrap(), "serving thread 0 has not turned for 30 s");
+        thread.turns(1);
+        assert_eq!(pulse.stuck(), None);
+        (0..=UNANSWERED_MAX).for_each(|_| pulse.ask(false));
+        assert!(pulse.stuck().is_some());
+        pulse.end();
+        assert_eq!(pulse.stuck(), None, "it stops");
+    }
+
+    #[test]
+    fn a_thread_that_does_not_answer_is_stuck_unless_it_waits_for_the_disk() {
+        let answers = Answers::default();
+        let ask = |times: u32, waits_for_store: bool| (0..times).filter(|_| answers.ask(waits_for_store)).count();
+        assert_eq!(ask(UNANSWERED_MAX, false), 1, "it is asked once");
+        assert!(!answers.is_stuck());
+        assert_eq!(ask(1, false), 0);
+        assert!(answers.is_stuck());
+        answers.answer();
+        assert!(!answers.is_stuck());
+        assert_eq!(ask(2, false), 1);
+        answers.at_disk(true);
+        assert_eq!(ask(10 * UNANSWERED_MAX, false), 0);
+        answers.at_disk(false);
+        assert_eq!(ask(10 * UNANSWERED_MAX, true), 0);
+        assert!(!answers.is_stuck());
+        ask(UNANSWERED_MAX, false);
+        assert!(answers.is_stuck());
+    }
+}
