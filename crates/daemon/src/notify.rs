@@ -1,53 +1,92 @@
 //! What the service manager learns of the daemon (systemd's `sd_notify`). Without a manager that listens, nothing
-//! happens.
+//! happens. A manager that listens and does not read keeps nothing from going on.
 
+use std::env;
+use std::io;
+use std::os::unix::net::UnixDatagram;
+use std::path::Path;
 use std::time::Duration;
 
 use sd_notify::NotifyState;
 
+/// How long the manager may take to read earlier messages, before one that it waits for.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// The same before others, which are left out then.
+const SHORT: Duration = Duration::from_millis(50);
+
 /// The daemon serves.
 pub(crate) fn ready() {
-    send(&[NotifyState::Ready, NotifyState::Status("serving")]);
+    send(PATIENCE, &[NotifyState::Ready, NotifyState::Status("serving")]);
 }
 
 /// The daemon reads its configuration again; [`reloaded`] ends that.
 pub(crate) fn reloading() {
     // Only systemd's `notify-reload` requires the time; without it the message is of no use there.
     if let Ok(now) = NotifyState::monotonic_usec_now() {
-        send(&[NotifyState::Reloading, now]);
+        send(PATIENCE, &[NotifyState::Reloading, now]);
     }
 }
 
 /// The configuration is read. The status stays: the daemon may be draining.
 pub(crate) fn reloaded() {
-    send(&[NotifyState::Ready]);
+    send(PATIENCE, &[NotifyState::Ready]);
 }
 
 /// The daemon is about to stop.
 pub(crate) fn stopping() {
-    send(&[NotifyState::Stopping, NotifyState::Status("stopping")]);
+    send(SHORT, &[NotifyState::Stopping, NotifyState::Status("stopping")]);
 }
 
 /// One line for `systemctl status`.
 pub(crate) fn status(text: &str) {
-    send(&[NotifyState::Status(text)]);
+    send(SHORT, &[NotifyState::Status(text)]);
 }
 
 /// The start takes at least this much longer.
 pub(crate) fn extend_start(by: Duration, text: &str) {
     let by = u32::try_from(by.as_micros()).unwrap_or(u32::MAX);
-    send(&[NotifyState::ExtendTimeoutUsec(by), NotifyState::Status(text)]);
+    send(SHORT, &[NotifyState::ExtendTimeoutUsec(by), NotifyState::Status(text)]);
 }
 
 /// The daemon is alive.
 pub(crate) fn watchdog() {
     if sd_notify::watchdog_enabled().is_some() {
-        send(&[NotifyState::Watchdog]);
+        send(SHORT, &[NotifyState::Watchdog]);
     }
 }
 
-fn send(states: &[NotifyState<'_>]) {
-    if let Err(error) = sd_notify::notify(states) {
+fn send(patience: Duration, states: &[NotifyState<'_>]) {
+    let Some(path) = env::var_os("NOTIFY_SOCKET") else { return };
+    if let Err(error) = send_to(Path::new(&path), patience, states) {
         tracing::debug!(%error, "the service manager cannot be notified");
+    }
+}
+
+/// `sd_notify` would wait for a manager that does not read.
+fn send_to(path: &Path, patience: Duration, states: &[NotifyState<'_>]) -> io::Result<()> {
+    let socket = UnixDatagram::unbound()?;
+    socket.connect(path)?;
+    socket.set_write_timeout(Some(patience))?;
+    let text: String = states.iter().map(|state| format!("{state}\n")).collect();
+    socket.send(text.as_bytes()).map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_manager_that_does_not_read_is_not_waited_for() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("notify");
+        let manager = UnixDatagram::bind(&path).unwrap();
+        let send = || send_to(&path, Duration::from_millis(1), &[NotifyState::Watchdog]);
+        let error = (0..10_000).find_map(|_| send().err()).expect("its queue is full some day");
+        assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
+        let mut bytes = [0; 64];
+        let length = manager.recv(&mut bytes).unwrap();
+        assert_eq!(&bytes[..length], b"WATCHDOG=1\n");
+        send().unwrap();
     }
 }
