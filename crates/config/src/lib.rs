@@ -25,7 +25,7 @@ pub use address::{Address, AddressError, ListenAddress};
 pub use count::{counted, counted_all, grouped};
 pub use error::{Error, TlsError};
 pub use file::{Misplaced, parse, read};
-pub use overrides::{Document, Override, keys, values, variable, with};
+pub use overrides::{Document, Override, keys, path_as_text, values, variable, with};
 pub use quantity::{ByteSize, Period, QuantityError};
 pub use rules::{FRAME_BYTES_CEILING, FRAME_BYTES_MIN, positive, senseless, within};
 pub use secret::{Secret, check_secret, credential, secret};

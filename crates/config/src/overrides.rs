@@ -5,9 +5,10 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
+use std::path::Path;
 
-use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde::{Serialize, Serializer};
 use toml::{Table, Value};
 
 use crate::Error;
@@ -122,6 +123,15 @@ pub fn with<C: Document>(config: C, overrides: impl IntoIterator<Item = Override
             Error::Override { protocol, reason }
         })
     })
+}
+
+/// Writes a path that an option may have set, and that need not be text, as people read it.
+///
+/// # Errors
+///
+/// Those of the serializer.
+pub fn path_as_text<S: Serializer>(path: &Path, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(&path.display())
 }
 
 fn to_table(config: &impl Document) -> Table {

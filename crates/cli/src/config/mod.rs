@@ -30,6 +30,7 @@ windlass_config::section! {
     /// The whole configuration.
     pub(crate) struct Config {
         /// The directory of the journal; relative to the working directory.
+        #[serde(serialize_with = "windlass_config::path_as_text")]
         pub data_dir: PathBuf = config::Config::default().data_dir,
         /// What an acknowledgement promises.
         pub durability: Durability = config::Config::default().durability,
