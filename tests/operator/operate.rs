@@ -147,6 +147,11 @@ fn queues_are_paused_and_cleared_but_not_by_accident() {
     assert!(
         operator.says("limit none --jobs 5").contains("paused since 2") && operator.says("queues").contains("limited")
     );
+    let throttled = operator.json(r#"throttle none {"concurrency":8,"worker":2,"timeout":"1h"}"#);
+    assert_eq!(throttled, operator.json("throttle none --concurrency 8 --per-worker 2 --timeout 1h"));
+    assert_eq!(operator.json(r#"limit none {"jobs":7}"#), operator.json("limit none --jobs 7"));
+    assert!(operator.refused(r#"limit none {"job":7}"#).contains("job"));
+    assert!(operator.refused("limit none 7").contains("an object of JSON expected"));
     assert!(operator.refused("remove none").contains("--yes is required"));
     assert_eq!(operator.says("remove none --yes"), "");
     assert!(!operator.says("queues").contains("none"));

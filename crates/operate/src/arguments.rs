@@ -6,6 +6,7 @@ use clap::error::ErrorKind;
 use clap::{ArgMatches, Args, FromArgMatches, Subcommand, ValueEnum};
 use windlass_config::Period;
 
+use crate::bounds::{Limit, Throttle};
 use crate::settings::Settings;
 
 /// Where the daemon is, and how answers are shown.
@@ -140,16 +141,7 @@ pub(crate) enum Command {
         off: bool,
     },
     /// Limit how many jobs a queue may hold.
-    Limit {
-        /// Its name.
-        queue: String,
-        /// While the queue has this many jobs that wait or run, a push is refused.
-        #[arg(long, required_unless_present = "off")]
-        jobs: Option<u32>,
-        /// Without limit.
-        #[arg(long, conflicts_with = "jobs")]
-        off: bool,
-    },
+    Limit(Limit),
     /// List schedules: jobs that are pushed again and again.
     #[command(visible_alias = "cron")]
     Schedules(Sort),
@@ -365,32 +357,6 @@ pub(crate) struct SomeQueues {
     /// Only the jobs of this key; an empty one stands for jobs without a key.
     #[arg(long)]
     pub(super) key: Option<String>,
-}
-
-/// How much of a queue may be worked on at once.
-#[derive(Debug, Args)]
-pub(crate) struct Throttle {
-    /// Its name.
-    pub(super) queue: String,
-    #[command(flatten)]
-    pub(super) slots: Slots,
-    /// Without limit.
-    #[arg(long, conflicts_with_all = ["concurrency", "per_worker", "timeout"])]
-    pub(super) off: bool,
-}
-
-parameters! {
-    /// The slots of a queue.
-    Slots;
-    /// Jobs of all workers together.
-    #[arg(value_name = "JOBS")]
-    concurrency: u32,
-    /// Jobs of one worker.
-    #[arg(value_name = "JOBS")]
-    per_worker: u32,
-    /// A job that a worker has for longer no longer counts.
-    #[arg(value_name = "TIME")]
-    timeout: String,
 }
 
 /// What to do with a schedule.

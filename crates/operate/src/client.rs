@@ -369,7 +369,7 @@ pub(crate) fn runtime() -> Result<Runtime, Failure> {
 }
 
 /// A path with the parameters that are given.
-pub(crate) fn with_query(path: &str, parameters: &[(&str, Option<String>)]) -> String {
+pub(crate) fn with_query(path: &str, parameters: &[(impl Display, Option<String>)]) -> String {
     let given = parameters.iter().filter_map(|(name, value)| Some(format!("{name}={}", encoded(value.as_ref()?))));
     let given: Vec<String> = given.collect();
     if given.is_empty() { path.to_owned() } else { format!("{path}?{}", given.join("&")) }

@@ -6,6 +6,7 @@
 //! group.
 
 mod arguments;
+mod bounds;
 mod client;
 mod complete;
 mod export;
@@ -29,7 +30,7 @@ use windlass_config::counted;
 use windlass_daemon::Failure;
 
 pub use self::arguments::{Ask, Check, Operate};
-use self::arguments::{ClusterAction, Command, LosingQueue, Push, ScheduleAction, SomeQueues, Take, Throttle, Worker};
+use self::arguments::{ClusterAction, Command, LosingQueue, Push, ScheduleAction, SomeQueues, Take, Worker};
 pub use self::client::DataDir;
 use self::client::{Answer, encoded, failure, runtime, with_query};
 pub use self::complete::names;
@@ -81,15 +82,13 @@ impl Operator<'_> {
             Command::Remove(queue) => queue.remove(self).await,
             Command::Pause(queues) => queues.change(self, "pause").await,
             Command::Resume(queues) => queues.change(self, "resume").await,
-            Command::Throttle(throttle) => throttle.run(self).await,
+            Command::Throttle(it) => self.set(&it.queue, "throttle", it.off, (&it.parameters()?, Vec::new())).await,
             Command::Keys { queue } => self.object(&format!("/queues/{}/keys", encoded(queue)), show::keys).await,
             Command::Policy { queue, policy, off } => {
                 let body = policy.clone().unwrap_or_default().into_bytes();
                 self.set(queue, "policy", *off, (&[], body)).await
             }
-            Command::Limit { queue, jobs, off } => {
-                self.set(queue, "limit", *off, (&[("jobs", jobs.map(|it| it.to_string()))], Vec::new())).await
-            }
+            Command::Limit(it) => self.set(&it.queue, "limit", it.off, (&it.parameters()?, Vec::new())).await,
             Command::Schedules(by) => self.list(SCHEDULES, "/schedules", by).await,
             Command::Schedule { action, ids, yes } => self.change_schedules(*action, ids, *yes).await,
             Command::Batches(by) => self.list(BATCHES, "/batches", by).await,
@@ -124,7 +123,7 @@ impl Operator<'_> {
         queue: &str,
         setting: &str,
         off: bool,
-        (terms, body): (&[(&str, Option<String>)], Vec<u8>),
+        (terms, body): (&[(String, Option<String>)], Vec<u8>),
     ) -> Result<(), Failure> {
         let path = with_query(&format!("/queues/{}/{setting}", encoded(queue)), terms);
         let method = if off { Method::DELETE } else { Method::PUT };
@@ -219,12 +218,6 @@ impl SomeQueues {
             rows.push(changed(queue, &operator.client.change(&format!("queue {queue}"), Method::POST, &path).await?)?);
         }
         operator.rows(QUEUES, &rows)
-    }
-}
-
-impl Throttle {
-    async fn run(&self, operator: &mut Operator<'_>) -> Result<(), Failure> {
-        operator.set(&self.queue, "throttle", self.off, (&self.slots.parameters(), Vec::new())).await
     }
 }
 

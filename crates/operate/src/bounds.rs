@@ -1,0 +1,83 @@
+//! Bounds of a queue, which options give, or JSON as for a policy.
+
+use clap::Args;
+use serde_json::{Map, Value};
+use windlass_daemon::Failure;
+
+/// How much of a queue may be worked on at once.
+#[derive(Debug, Args)]
+pub(crate) struct Throttle {
+    /// Its name.
+    pub(super) queue: String,
+    /// The throttle in JSON, with the keys of [queues.NAME]: '{"concurrency": 8, "worker": 2, "timeout": "1h"}'.
+    #[arg(conflicts_with_all = ["concurrency", "per_worker", "timeout"])]
+    throttle: Option<String>,
+    /// Jobs of all workers together.
+    #[arg(long, value_name = "JOBS")]
+    concurrency: Option<u32>,
+    /// Jobs of one worker.
+    #[arg(long, value_name = "JOBS")]
+    per_worker: Option<u32>,
+    /// A job that a worker has for longer no longer counts.
+    #[arg(long, value_name = "TIME")]
+    timeout: Option<String>,
+    /// Without limit.
+    #[arg(long, conflicts_with_all = ["throttle", "concurrency", "per_worker", "timeout"])]
+    pub(super) off: bool,
+}
+
+/// How many jobs a queue may hold.
+#[derive(Debug, Args)]
+pub(crate) struct Limit {
+    /// Its name.
+    pub(super) queue: String,
+    /// The limit in JSON: '{"jobs": 1000}'.
+    #[arg(conflicts_with = "jobs")]
+    limit: Option<String>,
+    /// While the queue has this many jobs that wait or run, a push is refused.
+    #[arg(long, required_unless_present_any = ["off", "limit"])]
+    jobs: Option<u32>,
+    /// Without limit.
+    #[arg(long, conflicts_with_all = ["jobs", "limit"])]
+    pub(super) off: bool,
+}
+
+/// Parameters of the API.
+type Parameters = Vec<(String, Option<String>)>;
+
+impl Throttle {
+    pub(super) fn parameters(&self) -> Result<Parameters, Failure> {
+        let Some(throttle) = &self.throttle else {
+            let number = |number: Option<u32>| number.map(|number| number.to_string());
+            return Ok(vec![
+                ("concurrency".to_owned(), number(self.concurrency)),
+                ("per_worker".to_owned(), number(self.per_worker)),
+                ("timeout".to_owned(), self.timeout.clone()),
+            ]);
+        };
+        // The API has one name for what the file calls `worker`.
+        let named = |key: String| if key == "worker" { "per_worker".to_owned() } else { key };
+        Ok(parsed(throttle)?.into_iter().map(|(key, value)| (named(key), value)).collect())
+    }
+}
+
+impl Limit {
+    pub(super) fn parameters(&self) -> Result<Parameters, Failure> {
+        let jobs = || vec![("jobs".to_owned(), self.jobs.map(|jobs| jobs.to_string()))];
+        self.limit.as_deref().map_or_else(|| Ok(jobs()), parsed)
+    }
+}
+
+/// The keys of an object of JSON.
+fn parsed(text: &str) -> Result<Parameters, Failure> {
+    let object: Map<String, Value> =
+        serde_json::from_str(text).map_err(|error| Failure::Runtime(format!("an object of JSON expected: {error}")))?;
+    let parameter = |(key, value): (String, Value)| match value {
+        Value::Null => (key, None),
+        Value::String(text) => (key, Some(text)),
+        other @ (Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_)) => {
+            (key, Some(other.to_string()))
+        }
+    };
+    Ok(object.into_iter().map(parameter).collect())
+}
