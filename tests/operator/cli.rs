@@ -72,11 +72,11 @@ fn check_prints_what_would_be_served() {
     let dir = tempfile::tempdir().unwrap();
     assert_eq!(
         printed(&["check"]),
-        "ok\nlisten   faktory 127.0.0.1:7419\nlisten   gearman 127.0.0.1:4730\n\
-         listen   spiderq 127.0.0.1:5555 (queue spiderq)\nlisten   eventmq 127.0.0.1:47291\n\
-         listen   eventmq 127.0.0.1:47290\nlisten   eventmq-admin 127.0.0.1:47293\n\
-         listen   eventmq-publish 127.0.0.1:47298\nlisten   eventmq-subscribe 127.0.0.1:47299\n\
-         listen   http 127.0.0.1:7420\n\
+        "ok\nlisten   faktory localhost:7419\nlisten   gearman localhost:4730\n\
+         listen   spiderq localhost:5555 (queue spiderq)\nlisten   eventmq localhost:47291\n\
+         listen   eventmq localhost:47290\nlisten   eventmq-admin localhost:47293\n\
+         listen   eventmq-publish localhost:47298\nlisten   eventmq-subscribe localhost:47299\n\
+         listen   http localhost:7420\n\
          data     windlass-data (sync; new)\n"
     );
     let listen = "[http]\nlisten = [\"unix:/run/h\"]\n[faktory]\nlisten = []\n[gearman]\nlisten = [\"[0::1]:4730\", \"unix:/run/windlass.sock\"]\n\

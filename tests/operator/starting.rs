@@ -168,7 +168,7 @@ fn a_start_fails_if_no_protocol_could_be_served() {
     let dir = tempfile::tempdir().unwrap();
     let _busy = TcpListener::bind("127.0.0.1:4730");
     let output = windlass(dir.path(), &["serve", "--only", "gearman", "--set", "http.listen=[]"]);
-    says(&output, 3, "cannot listen on 127.0.0.1:4730: the address is in use (gearman.listen)");
+    says(&output, 3, "cannot listen on localhost:4730: the address is in use (gearman.listen)");
     assert!(!dir.path().join("data").exists());
 }
 
@@ -189,4 +189,39 @@ fn a_check_finds_a_queue_of_the_other_kind() {
             "windlass: spiderq.more.1.queue: mail: queue of the other kind: name another queue, or start without",
         );
     }
+}
+
+#[test]
+fn localhost_is_this_machine_with_ipv6_and_without() {
+    let dir = tempfile::tempdir().unwrap();
+    let daemon = daemon(dir.path()).set("[gearman]\nlisten = [\"localhost:0\"]\n").start();
+    let addresses = daemon.addresses("gearman");
+    let has_ipv6 = TcpListener::bind("[::1]:0").is_ok();
+    assert_eq!(addresses.len(), 1 + usize::from(has_ipv6), "{addresses:?}");
+    for address in addresses {
+        assert!(address.ip().is_loopback(), "{address}");
+        Peer::connect(address).unwrap().submit("f", "", "x").unwrap();
+    }
+}
+
+#[test]
+fn a_data_directory_need_not_be_text() {
+    use std::ffi::OsStr;
+    use std::os::unix::ffi::OsStrExt as _;
+
+    let dir = tempfile::tempdir().unwrap();
+    let data = dir.path().join(OsStr::from_bytes(b"d\xffta"));
+    let run = |words: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_windlass"));
+        command.args(words).arg("--data-dir").arg(&data).env_clear().output().unwrap()
+    };
+    says(&run(&["check"]), 0, "d\u{fffd}ta (sync; new)");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_windlass"));
+    command.args(["serve", "--only", "gearman", "--set", "gearman.listen=127.0.0.1:0", "--set", "http.listen=[]"]);
+    let mut serving = command.arg("--data-dir").arg(&data).env_clear().spawn().unwrap();
+    common::wait_until("a command reaches the daemon", || run(&["status"]).status.success());
+    serving.kill().unwrap();
+    serving.wait().unwrap();
+    let verified = Command::new(env!("CARGO_BIN_EXE_windlass")).arg("verify").arg(&data).env_clear().output().unwrap();
+    says(&verified, 0, "");
 }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::io;
-use std::net::{Ipv6Addr, SocketAddr, ToSocketAddrs};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
 use std::str::FromStr;
 
@@ -52,7 +52,8 @@ impl Address {
 }
 
 impl ListenAddress {
-    /// All addresses the host name stands for (`localhost` often has two).
+    /// All addresses the host name stands for. `localhost` has both loopback addresses, without a question to the system
+    /// (RFC 6761, 6.3), in which one of them is often missing.
     ///
     /// # Errors
     ///
@@ -60,12 +61,31 @@ impl ListenAddress {
     pub fn resolve(&self) -> io::Result<Vec<Address>> {
         match self {
             Self::Unix(path) => Ok(vec![Address::Unix(path.clone())]),
+            Self::Tcp { port, .. } if self.is_localhost() => {
+                let loopback = [Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()];
+                Ok(loopback.map(|ip: IpAddr| Address::Tcp(SocketAddr::new(ip, *port))).to_vec())
+            }
             Self::Tcp { host, port } => {
                 let mut found: Vec<SocketAddr> = (host.as_str(), *port).to_socket_addrs()?.collect();
                 found.sort_unstable();
                 found.dedup();
                 Ok(found.into_iter().map(Address::Tcp).collect())
             }
+        }
+    }
+
+    /// Whether the host is `localhost`, which stands for this machine with IPv6 and without.
+    pub fn is_localhost(&self) -> bool {
+        matches!(self, Self::Tcp { host, .. } if host.eq_ignore_ascii_case("localhost"))
+    }
+
+    /// The addresses by which it equals another one in a configuration: names are not looked up.
+    pub fn covered(&self) -> Vec<Self> {
+        match self {
+            Self::Tcp { port, .. } if self.is_localhost() => {
+                ["127.0.0.1", "::1"].map(|host| Self::Tcp { host: host.to_owned(), port: *port }).to_vec()
+            }
+            Self::Tcp { .. } | Self::Unix(_) => vec![self.clone()],
         }
     }
 
@@ -234,10 +254,7 @@ mod tests {
     #[test]
     fn localhost_resolves_to_loopback() {
         let address: ListenAddress = "localhost:4730".parse().unwrap();
-        let found = address.resolve().unwrap();
-        assert!(!found.is_empty());
-        for address in found {
-            assert!(matches!(address, Address::Tcp(socket) if socket.ip().is_loopback() && socket.port() == 4730));
-        }
+        let found: Vec<String> = address.resolve().unwrap().iter().map(Address::to_string).collect();
+        assert_eq!(found, ["127.0.0.1:4730", "[::1]:4730"]);
     }
 }

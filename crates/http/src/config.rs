@@ -21,7 +21,7 @@ windlass_config::section! {
     /// `[http]`
     pub struct Http {
         /// Addresses; empty for none.
-        pub listen: Vec<ListenAddress> = vec![ListenAddress::Tcp { host: "127.0.0.1".to_owned(), port: PORT }],
+        pub listen: Vec<ListenAddress> = vec![ListenAddress::Tcp { host: "localhost".to_owned(), port: PORT }],
         /// Names of this machine, besides `localhost`, under which browsers and proxies may ask for pages.
         pub hosts: Vec<String>,
         /// Where a proxy shows the pages: `/` and names; empty for the root. `X-Script-Name` of a request has precedence.

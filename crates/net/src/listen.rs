@@ -206,7 +206,8 @@ impl Acceptor {
 }
 
 /// Binds every socket address that `listen` stands for and that was not handed over. Skips addresses that this machine
-/// does not have, unless that leaves none: `localhost` often has an IPv6 address where there is no IPv6.
+/// does not have, unless that leaves none. Of `localhost`, the first address suffices: there may be no IPv6, and another
+/// process may have the port there.
 pub fn bind(listen: &ListenAddress, server: &Server, inherited: &mut Inherited) -> io::Result<Vec<Bound>> {
     bind_all(listen, listen.resolve()?, server, inherited)
 }
@@ -218,9 +219,15 @@ fn bind_all(
     inherited: &mut Inherited,
 ) -> io::Result<Vec<Bound>> {
     let (mut bound, mut missing) = (Vec::new(), None);
+    let tries_once = server.in_use_timeout.is_zero();
     for address in addresses {
+        let address = with_port_of(bound.first(), address);
         match inherited.take(&address).map_or_else(|| bind_one(&address, server), Ok) {
             Ok(listener) => bound.push(listener),
+            Err(error) if is_not_ours(&error) && listen.is_localhost() => missing = Some(error),
+            Err(error) if is_in_use(&error) && listen.is_localhost() && !bound.is_empty() && tries_once => {
+                tracing::warn!(%listen, %address, %error, "clients that use this address of localhost reach another process");
+            }
             Err(error) if is_not_ours(&error) => {
                 tracing::warn!(%listen, %address, %error, "skipped an address that this machine does not have");
                 missing = Some(error);
@@ -229,6 +236,21 @@ fn bind_all(
         }
     }
     missing.filter(|_| bound.is_empty()).map_or(Ok(bound), Err)
+}
+
+/// If the system chooses the port, the addresses of one name have the same.
+fn with_port_of(first: Option<&Bound>, address: Address) -> Address {
+    match (first.and_then(|first| first.address().ok()), address) {
+        (Some(Address::Tcp(first)), Address::Tcp(mut address)) if address.port() == 0 && first.ip() != address.ip() => {
+            address.set_port(first.port());
+            Address::Tcp(address)
+        }
+        (_, address) => address,
+    }
+}
+
+fn is_in_use(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::AddrInUse
 }
 
 fn is_not_ours(error: &io::Error) -> bool {

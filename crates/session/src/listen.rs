@@ -50,7 +50,7 @@ impl Name {
 impl Listen {
     /// A port of this machine, for all clients.
     pub fn local(port: u16) -> Self {
-        ListenAddress::Tcp { host: "127.0.0.1".to_owned(), port }.into()
+        ListenAddress::Tcp { host: "localhost".to_owned(), port }.into()
     }
 }
 

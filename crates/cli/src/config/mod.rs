@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use windlass_config::{Error, Override, Period};
+use windlass_config::{Error, ListenAddress, Override, Period};
 use windlass_daemon::config::{self, Bridge, Cluster, Durability, Limits, Log, Postgres, Queue, Server, Store};
 use windlass_daemon::operator_port::OperatorPort;
 use windlass_eventmq::config::Eventmq;
@@ -128,12 +128,14 @@ impl Config {
 
     /// Serves everything that is served on free ports of this machine.
     pub(crate) fn use_free_ports(&mut self) {
+        // Each has one address, which the daemon prints.
+        let free = ListenAddress::Tcp { host: "127.0.0.1".to_owned(), port: 0 };
         let lists = self.job_protocols().into_iter().flat_map(|(.., lists)| lists);
         for listen in lists.filter(|listen| !listen.is_empty()) {
-            *listen = vec![Listen::local(0)];
+            *listen = vec![free.clone().into()];
         }
         if !self.http.listen.is_empty() {
-            self.http.listen = vec![Listen::local(0).address];
+            self.http.listen = vec![free];
         }
     }
 

@@ -18,7 +18,7 @@ use crate::world::{Ipv6, World};
 const PASSWORD_FILE: &str = "/etc/faktory/password";
 
 /// The default of `-w`.
-const WEB_BINDING: &str = "127.0.0.1:7420";
+const WEB_BINDING: &str = "localhost:7420";
 
 /// Faktory's own jobs, in Redis's format, in a Faktory directory.
 const FAKTORYS_JOBS: &str = "faktory.rdb";
@@ -333,7 +333,7 @@ mod tests {
             let config = config(line, variables);
             config.for_server().listeners().map(|it| format!("{} {}", it.protocol, it.address)).collect::<Vec<_>>()
         };
-        assert_eq!(listen("", &[]), ["faktory 127.0.0.1:7419", "http 127.0.0.1:7420"]);
+        assert_eq!(listen("", &[]), ["faktory localhost:7419", "http localhost:7420"]);
         let web = |line: &str| listen(line, &[]).into_iter().filter(|it| it.starts_with("http")).collect::<String>();
         assert_eq!((&*web("-w :7421"), &*web("-w :0"), &*web("-w localhost:0")), ("http 127.0.0.1:7421", "", ""));
         assert_eq!((&*web("-w [::1]:1"), &*web("-w 192.0.2.1:1")), ("http [::1]:1", ""));
@@ -356,12 +356,12 @@ mod tests {
             assert!(listen(&line, &variables).contains(&format!("http {expected}")), "{given}");
             assert_eq!(plan_in(&line, &world(&variables)).unwrap().warnings, [""; 0], "{given}");
         }
-        assert_eq!(listen("", &[("FAKTORY_PASSWORD", "x")]), ["faktory 127.0.0.1:7419", "http 127.0.0.1:7420"]);
-        assert_eq!(listen("-b localhost:1", &[]), ["faktory localhost:1", "http 127.0.0.1:7420"]);
-        assert_eq!(listen("-b [::1]:1", &[]), ["faktory [::1]:1", "http 127.0.0.1:7420"]);
+        assert_eq!(listen("", &[("FAKTORY_PASSWORD", "x")]), ["faktory localhost:7419", "http localhost:7420"]);
+        assert_eq!(listen("-b localhost:1", &[]), ["faktory localhost:1", "http localhost:7420"]);
+        assert_eq!(listen("-b [::1]:1", &[]), ["faktory [::1]:1", "http localhost:7420"]);
         let ours = [("WINDLASS_GEARMAN_LISTEN", "unix:/g"), ("WINDLASS_FAKTORY_LISTEN", "unix:/f")];
-        assert_eq!(listen("", &ours), ["faktory unix:/f", "gearman unix:/g", "http 127.0.0.1:7420"]);
-        assert_eq!(listen("-b localhost:1", &ours), ["faktory localhost:1", "gearman unix:/g", "http 127.0.0.1:7420"]);
+        assert_eq!(listen("", &ours), ["faktory unix:/f", "gearman unix:/g", "http localhost:7420"]);
+        assert_eq!(listen("-b localhost:1", &ours), ["faktory localhost:1", "gearman unix:/g", "http localhost:7420"]);
     }
 
     #[test]

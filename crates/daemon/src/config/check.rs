@@ -149,7 +149,10 @@ impl Config {
 
     fn check_listeners(&self) -> Result<(), Error> {
         let mut seen = HashSet::new();
-        let twice = self.listeners().find(|it| !it.address.is_any_port() && !seen.insert(it.address));
+        let twice = self.listeners().find(|it| {
+            let covered = it.address.covered();
+            !it.address.is_any_port() && covered.into_iter().filter(|address| !seen.insert(address.clone())).count() > 0
+        });
         match twice {
             Some(Listener { address, key, .. }) => senseless(key, format!("{address} is configured twice")),
             None => Ok(()),

@@ -24,6 +24,31 @@ async fn only_addresses_of_other_machines_are_left_out_beside_others() {
 }
 
 #[tokio::test]
+async fn localhost_is_bound_with_ipv6_and_without() {
+    let listen = "localhost:0".parse().unwrap();
+    let bound = bind(&listen, &Server::default(), &mut Inherited::default()).unwrap();
+    let addresses: Vec<Address> = bound.iter().map(|bound| bound.address().unwrap()).collect();
+    let Some(Address::Tcp(first)) = addresses.first() else { panic!("{addresses:?}") };
+    assert!(first.is_ipv4());
+    let port = first.port();
+    let has_ipv6 = std::net::TcpListener::bind("[::1]:0").is_ok();
+    let expected = [format!("127.0.0.1:{port}"), format!("[::1]:{port}")];
+    let found: Vec<String> = addresses.iter().map(Address::to_string).collect();
+    assert_eq!(found, expected[..1 + usize::from(has_ipv6)]);
+    // Another process has one of the two.
+    drop(bound);
+    let Ok(_other) = std::net::TcpListener::bind(("::1", port)) else { return };
+    let listen = format!("localhost:{port}").parse().unwrap();
+    let bind_within = |in_use_timeout| {
+        bind(&listen, &Server { in_use_timeout, ..Server::default() }, &mut Inherited::default())
+            .map(|bound| bound.len())
+            .map_err(|error| error.kind())
+    };
+    assert_eq!(bind_within(Period::from_secs(0)), Ok(1));
+    assert_eq!(bind_within(Period::from_secs(1)), Err(io::ErrorKind::AddrInUse), "it is tried again");
+}
+
+#[tokio::test]
 async fn a_client_has_the_number_of_its_socket_and_over_tcp_its_address() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("ipc");
