@@ -40,7 +40,6 @@ pub fn run(
     reread: impl Fn() -> Result<Config, Failure>,
     ready: impl FnOnce() -> Result<(), Failure>,
 ) -> Result<(), Failure> {
-    allow_open_files(config.server.connections_max);
     let values = Values::of(config);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(no_threads)?;
     // Log rotation (SIGHUP) or a status request (SIGTTIN) must not end the daemon while it reads a large journal: it
@@ -49,6 +48,7 @@ pub fn run(
         let _inside = runtime.enter();
         EarlySignals::new()?
     };
+    allow_open_files(config.server.connections_max);
     // First all addresses: connections that come while the journal is read wait, and a busy address leaves no trace.
     let mut sockets = runtime.block_on(Sockets::bind(config))?;
     let place = if config.ephemeral {

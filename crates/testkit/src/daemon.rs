@@ -104,8 +104,7 @@ impl Plan {
         self
     }
 
-    /// Runs the daemon under shell limits, as `ulimit` takes them (`-f 2048`); a write beyond them is an error, not a
-    /// signal.
+    /// Runs the daemon under shell limits, as `ulimit` takes them (`-f 2048`).
     #[must_use]
     pub fn ulimit(mut self, limits: &str) -> Self {
         self.way.limits = Some(limits.to_owned());
@@ -116,6 +115,13 @@ impl Plan {
     #[must_use]
     pub fn on(mut self, disk: &SmallDisk) -> Self {
         self.way.through = disk.enter();
+        self
+    }
+
+    /// Runs the daemon through a program that takes another program behind its own options.
+    #[must_use]
+    pub fn through(mut self, words: &[&str]) -> Self {
+        self.way.through = words.iter().map(|word| (*word).to_owned()).collect();
         self
     }
 
@@ -370,7 +376,7 @@ impl Way {
     fn command(&self, binary: &Path) -> Command {
         let mut words: Vec<OsString> = self.through.iter().map(OsString::from).collect();
         if let Some(limits) = &self.limits {
-            let script = format!("trap '' XFSZ; ulimit {limits}; exec \"$0\" \"$@\"");
+            let script = format!("ulimit {limits}; exec \"$0\" \"$@\"");
             words.extend(["sh".into(), "-c".into(), script.into()]);
         }
         words.push(binary.into());

@@ -38,13 +38,20 @@ pub(crate) struct EarlySignals {
     hangup: Signal,
     /// SIGTTIN: the report.
     describe: Signal,
+    /// SIGXFSZ: a file would exceed the limit of the process (`ulimit -f`). With a handler the write is an error, which is
+    /// treated as that of a full disk.
+    _file_too_large: Signal,
 }
 
 impl EarlySignals {
     /// Must be called within a runtime.
     pub(crate) fn new() -> Result<Self, Failure> {
-        let describe = SignalKind::from_raw(rustix::process::Signal::TTIN.as_raw());
-        Ok(Self { hangup: listen(SignalKind::hangup())?, describe: listen(describe)? })
+        let of = |signal: rustix::process::Signal| listen(SignalKind::from_raw(signal.as_raw()));
+        Ok(Self {
+            hangup: listen(SignalKind::hangup())?,
+            describe: of(rustix::process::Signal::TTIN)?,
+            _file_too_large: of(rustix::process::Signal::XFSZ)?,
+        })
     }
 }
 
