@@ -5,6 +5,7 @@
 mod bounds;
 #[path = "../common/mod.rs"]
 mod common;
+mod descriptors;
 mod fair;
 mod large;
 mod security;

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use windlass_net::Allowance;
-use windlass_net::{Bounds, Patience, PlaceLimits};
+use windlass_net::{Bounds, CONNECTIONS, Patience, PlaceLimits};
 
 use crate::config::Config;
 
@@ -25,10 +26,12 @@ pub(crate) fn bounds(config: &Config) -> Bounds {
     }
 }
 
-/// How many connections there may be.
+/// How many connections there may be. What files and other threads need is left to them.
 pub(crate) fn places(config: &Config) -> PlaceLimits {
+    let (configured, possible) = (config.server.connections_max, Shares::now().protocols);
     PlaceLimits {
-        connections_max: config.server.connections_max,
+        connections_max: configured.min(possible),
+        connections_limit: if possible < configured { "open files (ulimit -n)" } else { CONNECTIONS },
         reserved: config.server.connections_reserved,
         per_address_max: config.server.connections_per_address_max,
         rate: Allowance::per_minute(config.server.connections_per_address_per_minute),
@@ -37,13 +40,47 @@ pub(crate) fn places(config: &Config) -> PlaceLimits {
     }
 }
 
+/// The open files that connections may be, of those that the system allows. The rest is for the store, listeners and
+/// threads: without it the store could not go on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Shares {
+    /// Connections of the protocols.
+    pub(crate) protocols: usize,
+    /// Connections of operators.
+    pub(crate) operators: usize,
+}
+
+impl Shares {
+    /// What the daemon needs beside connections, if the system allows enough.
+    const OTHERS: u64 = 192;
+    /// Operators have one `OPERATORS_PART`th of the connections.
+    const OPERATORS_PART: u64 = 8;
+
+    /// By the limit at this moment.
+    pub(crate) fn now() -> Self {
+        Self::of(getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX))
+    }
+
+    fn of(limit: u64) -> Self {
+        let connections = limit - Self::OTHERS.min(limit / 8 * 3);
+        let operators = connections / Self::OPERATORS_PART;
+        let [protocols, operators] =
+            [connections - operators, operators].map(|share| usize::try_from(share).unwrap_or(usize::MAX));
+        Self { protocols, operators }
+    }
+
+    /// The limit that leaves this many connections to the protocols.
+    const fn wanted(protocols: u64) -> u64 {
+        let of_all = protocols.saturating_mul(Self::OPERATORS_PART).div_ceil(Self::OPERATORS_PART - 1);
+        of_all.saturating_add(Self::OTHERS)
+    }
+}
+
 /// Raises the limit on open files so that it allows this many connections, as far as the system permits: each
 /// connection is an open file, and many shells allow 1,024 by default. [`crate::run`] calls this. A process that drops
 /// privileges first must call it before that.
 pub fn allow_open_files(connections_max: usize) {
-    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-    const OTHERS: u64 = 256;
-    let wanted = connections_max as u64 + OTHERS;
+    let wanted = Shares::wanted(connections_max as u64);
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     if current.is_some_and(|current| current < wanted) {
         // Root may go beyond the maximum.
@@ -53,8 +90,32 @@ pub fn allow_open_files(connections_max: usize) {
         }
         let allowed = maximum.map_or(wanted, |maximum| maximum.min(wanted));
         let raised = setrlimit(Resource::Nofile, Rlimit { current: Some(allowed), maximum }).is_ok();
-        if !raised || allowed < wanted {
-            tracing::warn!(wanted, allowed, "the limit on open files is lower than server.connections_max needs");
+        let connections = Shares::now().protocols;
+        if (!raised || allowed < wanted) && connections < connections_max {
+            tracing::warn!(
+                wanted,
+                allowed,
+                connections,
+                "the limit on open files (ulimit -n) leaves fewer connections than server.connections_max"
+            );
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn connections_never_have_all_open_files() {
+        let shares = |limit| {
+            let Shares { protocols, operators } = Shares::of(limit);
+            (protocols, operators)
+        };
+        assert_eq!([0, 8, 256, 1024].map(shares), [(0, 0), (5, 0), (140, 20), (728, 104)]);
+        for protocols in [0, 1, 1_000, 10_000] {
+            let limit = Shares::wanted(protocols as u64);
+            assert!(Shares::of(limit).protocols >= protocols, "{protocols}");
         }
     }
 }

@@ -96,6 +96,7 @@ pub struct Inside {
 pub struct Connects {
     pub(crate) places: Arc<Places>,
     pub(crate) keep_alive: KeepAlive,
+    pub(crate) most: usize,
 }
 
 impl Connects {
@@ -104,6 +105,11 @@ impl Connects {
     #[must_use]
     pub fn admit(&self, address: IpAddr) -> Option<Admitted> {
         self.places.admit(address)
+    }
+
+    /// How many connections a port may have that is configured to have so many: the system may allow fewer open files.
+    pub fn most(&self, configured: usize) -> usize {
+        configured.min(self.most)
     }
 
     /// Logs what a port has done because its own limit on connections is reached, once a second at most.

@@ -8,7 +8,7 @@ use tokio_util::sync::CancellationToken;
 use windlass_engine::Rights;
 
 use crate::addresses::Addresses;
-use crate::admission::{allow_open_files, bounds, places};
+use crate::admission::{Shares, allow_open_files, bounds, places};
 use crate::binding::{Sockets, accept};
 
 use crate::cluster;
@@ -192,7 +192,11 @@ fn open_ports(
             figures: figures.clone(),
             exports: exports.clone(),
             pulse: Arc::clone(acceptor.thread_slots().pulse()),
-            connects: Connects { places: Arc::clone(&acceptor.places), keep_alive: acceptor.keep_alive.clone() },
+            connects: Connects {
+                places: Arc::clone(&acceptor.places),
+                keep_alive: acceptor.keep_alive.clone(),
+                most: Shares::now().operators,
+            },
             stop: stop.clone(),
         };
         let (own, port) = port.open(inside, acceptor).map_err(no_threads)?;
@@ -229,12 +233,13 @@ mod tests {
         let open_files = || getrlimit(Resource::Nofile);
         let before = open_files();
         let enough = before.current.unwrap_or(1 << 20);
-        setrlimit(Resource::Nofile, Rlimit { current: Some(enough - 1), ..before }).unwrap();
-        // The daemon needs 256 besides.
+        let few = enough - 100;
+        setrlimit(Resource::Nofile, Rlimit { current: Some(few), ..before }).unwrap();
         allow_open_files(0);
-        assert_eq!(open_files().current, Some(enough - 1));
-        allow_open_files(usize::try_from(enough - 256).unwrap());
-        assert_eq!(open_files().current, Some(enough));
+        assert_eq!(open_files().current, Some(few));
+        // The daemon needs 192 besides, and operators an eighth of the connections.
+        allow_open_files(usize::try_from((enough - 192) / 8 * 7).unwrap());
+        assert!(open_files().current.is_some_and(|now| (few + 1..=enough).contains(&now)), "{:?}", open_files());
         setrlimit(Resource::Nofile, before).unwrap();
     }
 

@@ -71,8 +71,8 @@ pub(crate) fn start(
     let (stop, counts, connects) = (inside.stop.clone(), inside.figures.counts("http"), inside.connects.clone());
     let app = Arc::new(App::new(configured, inside, Arc::clone(&counts))?);
     let watch = watch(Arc::clone(&app));
-    let crowd = Crowd::new(configured.http.connections_max);
-    let shared = Arc::new(Limits { app: Arc::clone(&app), crowd: Arc::clone(&crowd) });
+    let crowd = Crowd::new(connects.most(configured.http.connections_max));
+    let shared = Arc::new(Limits { app: Arc::clone(&app), crowd: Arc::clone(&crowd), connects: connects.clone() });
     let prefix = Prefix::of_config(&configured.http.path_prefix).map_err(io::Error::other)?;
     let trusted_proxies = configured.http.trusted_proxies.as_slice().into();
     let (router, tasks) = (router(app), TaskTracker::new());
@@ -92,12 +92,13 @@ pub(crate) fn start(
 pub(crate) struct Limits {
     app: Arc<App>,
     crowd: Arc<Crowd>,
+    connects: Connects,
 }
 
 impl Limits {
     /// Applies `connections_max` and `session_idle`. Open connections and sessions in use stay.
     pub(crate) fn renew(&self, http: &Http) {
-        self.crowd.limit(http.connections_max);
+        self.crowd.limit(self.connects.most(http.connections_max));
         self.app.renew(http);
     }
 }

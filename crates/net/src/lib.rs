@@ -39,7 +39,7 @@ pub use file_mode::{FileMode, FileModeError};
 pub use inherited::Inherited;
 pub use listen::{Acceptor, Bound, KeepAlive, SocketFile};
 pub use patience::Patience;
-pub use places::{Admitted, PlaceLimits, Places};
+pub use places::{Admitted, CONNECTIONS, PlaceLimits, Places};
 pub use polling::{Polling, PollingError};
 pub use rates::Allowance;
 pub use served::Served;

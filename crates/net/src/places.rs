@@ -28,7 +28,7 @@ use windlass_hub::{Mailbox, warn_limited};
 mod tests;
 
 /// The limit of all connections.
-const CONNECTIONS: &str = "connections_max";
+pub const CONNECTIONS: &str = "connections_max";
 
 /// The limit of an address that connects too often.
 const CONNECTS: &str = "connections_per_address_per_minute";
@@ -47,6 +47,8 @@ const ADMINISTRATORS_MAX: usize = 4;
 pub struct PlaceLimits {
     /// In all.
     pub connections_max: usize,
+    /// Where that limit comes from.
+    pub connections_limit: &'static str,
     /// Reserved for each protocol; at most half of all places together.
     pub reserved: usize,
     /// From each address; 0 = unlimited.
@@ -104,6 +106,8 @@ struct Inner {
 struct Entry {
     protocol: &'static str,
     address: Box<str>,
+    /// The limit of all connections, by its name.
+    limit: &'static str,
     /// It is beyond the limit, for administrators only.
     is_extra: bool,
     evicted: AtomicBool,
@@ -163,6 +167,7 @@ impl Places {
         let entry = Arc::new(Entry {
             protocol,
             address: address.into(),
+            limit: self.limits.load().connections_limit,
             is_extra,
             evicted: AtomicBool::new(false),
             mailbox: OnceLock::new(),
@@ -220,13 +225,13 @@ impl Places {
         match silent.find(|(_, since)| may_go(*since)) {
             Some((number, _)) => return Ok(Grant::InPlaceOf(number)),
             None if is_any => return Err(Full::Yet),
-            None if !has_administrators => return Err(Full::Limit(CONNECTIONS)),
+            None if !has_administrators => return Err(Full::Limit(self.limits.load().connections_limit)),
             None if inner.administrators < ADMINISTRATORS_MAX => return Ok(Grant::Extra(None)),
             None => {}
         }
         match inner.silent.iter().find(|(_, (_, entry))| entry.is_extra) {
             Some((number, (since, _))) => may_go(*since).then_some(Grant::Extra(Some(*number))).ok_or(Full::Yet),
-            None => Err(Full::Limit(CONNECTIONS)),
+            None => Err(Full::Limit(self.limits.load().connections_limit)),
         }
     }
 
@@ -330,11 +335,13 @@ impl Inner {
 }
 
 impl Entry {
-    const WHY: Reason = Reason::Limit(CONNECTIONS);
+    const fn why(&self) -> Reason {
+        Reason::Limit(self.limit)
+    }
 
     fn evict(&self) {
         if let Some(mailbox) = self.mailbox.get() {
-            mailbox.evict(Self::WHY);
+            mailbox.evict(self.why());
         }
     }
 }
@@ -344,7 +351,7 @@ impl Admission {
     pub fn can_be_reached(&self, mailbox: &Arc<Mailbox>) {
         let _ = self.entry.mailbox.set(Arc::clone(mailbox));
         if self.entry.evicted.load(Ordering::Acquire) {
-            mailbox.evict(Entry::WHY);
+            mailbox.evict(self.entry.why());
         }
     }
 
@@ -369,7 +376,7 @@ impl Admission {
         let first = first.filter(|_| !self.has_spoken)?;
         self.has_spoken = true;
         self.places.lock().silent.remove(&self.number);
-        (self.entry.is_extra && !(self.is_admin)(first)).then_some(Entry::WHY)
+        (self.entry.is_extra && !(self.is_admin)(first)).then(|| self.entry.why())
     }
 }
 

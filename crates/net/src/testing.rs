@@ -35,6 +35,7 @@ pub fn acceptor(hub: &Arc<Hub>) -> Arc<Acceptor> {
     let shared = shared(hub);
     let (_, thread_slots) = Threads::start((0, 0), &shared, Polling::Off).unwrap();
     let places = PlaceLimits {
+        connections_limit: "connections_max",
         connections_max: 1,
         reserved: 0,
         per_address_max: 0,

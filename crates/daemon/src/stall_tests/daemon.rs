@@ -34,6 +34,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 const PROBES: u8 = 4;
 
 const PLACES: PlaceLimits = PlaceLimits {
+    connections_limit: "connections_max",
     connections_max: 100,
     reserved: 0,
     per_address_max: 0,

@@ -64,6 +64,7 @@ impl Session for Talkative {
 /// A place that no other connection uses.
 pub(crate) fn admission() -> Admission {
     let limits = PlaceLimits {
+        connections_limit: "connections_max",
         connections_max: 1,
         reserved: 0,
         per_address_max: 0,

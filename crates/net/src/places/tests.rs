@@ -7,6 +7,7 @@ const NOBODY: IsAdmin = |_| false;
 
 fn places(connections_max: usize, reserved: usize, per_address_max: usize) -> Arc<Places> {
     let limits = PlaceLimits {
+        connections_limit: "connections_max",
         connections_max,
         reserved,
         per_address_max,
