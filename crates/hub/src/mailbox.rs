@@ -27,13 +27,11 @@ mod bodies;
 #[cfg(test)]
 mod counts;
 mod epochs;
+mod doubt;
 pub(crate) mod letter;
 
 #[cfg(test)]
 mod tests;
-
-/// A peer that takes nothing of its jobs for so long, in milliseconds, gives way to workers that wait for theirs.
-const STALL_MS: u64 = 2_000;
 
 /// How much room its owner must have before posted bytes are taken out. They are shared in the mailbox and copied by the
 /// owner: a peer that reads nothing must cost no more than one that does.
@@ -287,24 +285,6 @@ impl Mailbox {
         let rest = most.min(inner.unsent_jobs.len());
         let rest = inner.unsent_jobs.split_off(rest);
         std::mem::replace(&mut inner.unsent_jobs, rest)
-    }
-
-    /// The peer has taken some of the owner's bytes, or had none to take.
-    pub fn moved(&self, now: Timestamp) {
-        self.moved_at.store(now.0, Ordering::Relaxed);
-    }
-
-    /// Ends the owner's connection if others wait for room and the peer takes nothing of its jobs. The owner has just tried
-    /// to write, in a turn that began `now`.
-    pub fn answer_doubt(&self, now: Timestamp) {
-        if self.doubted.swap(false, Ordering::AcqRel) && self.has_stalled(now) {
-            self.evict(Reason::Limit("buffer_bytes_max"));
-        }
-    }
-
-    fn has_stalled(&self, now: Timestamp) -> bool {
-        let waits_ms = now.ms_since(Timestamp(self.moved_at.load(Ordering::Relaxed)));
-        self.sending.load(Ordering::Relaxed) > 0 && waits_ms >= STALL_MS
     }
 
     /// Bytes that wait for the client.

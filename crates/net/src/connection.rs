@@ -139,6 +139,8 @@ struct Outgoing {
     ahead: Ahead,
     /// The lowest number of a job whose handle is in the output: see [`Connection::part_from_handle`].
     handles_from: Option<JobId>,
+    /// The peer seemed to take nothing of its jobs before the last write.
+    is_doubted: bool,
     /// Posted mail was left in the mailbox, and with it other mail of this many bytes.
     left_behind: Option<usize>,
 }
@@ -335,6 +337,9 @@ impl Connection {
 
     /// Writes once, as much as one turn may.
     fn write(&mut self) {
+        if self.mailbox.is_doubted() {
+            (self.io.writable, self.outgoing.is_doubted) = (true, true);
+        }
         let output = self.outgoing.output.next();
         let output = output.get(..WRITE_HIGH_BYTES).unwrap_or(output);
         if !self.io.writable || (output.is_empty() && !self.io.stream.has_unwritten()) {
@@ -348,8 +353,11 @@ impl Connection {
                 self.outgoing.output.advance(written);
                 self.outgoing.written += written as u64;
                 if !self.outgoing.hand_outs.is_empty() {
+                    if self.outgoing.hand_outs.bytes() > 0 {
+                        // The turn may have begun long ago: a large job takes its time to be encoded.
+                        self.mailbox.moved(clock::now());
+                    }
                     let jobs = self.outgoing.hand_outs.written(self.outgoing.written);
-                    self.mailbox.moved(self.now);
                     if jobs > 0 {
                         self.shared.broker.sent_jobs(self.id.client, jobs);
                     }
@@ -447,7 +455,9 @@ impl Connection {
             self.shared.budget.report(self.mailbox.buffers(), held);
         }
         self.shared.budget.relieve();
-        self.mailbox.answer_doubt(self.now);
+        if std::mem::take(&mut self.outgoing.is_doubted) {
+            self.mailbox.answer_doubt(self.now);
+        }
         if let Some(why) = self.mailbox.close_reason() {
             self.end(why.clone());
         }

@@ -2,12 +2,10 @@
 
 use bytes::Bytes;
 
-use super::hand_outs::tests::job;
 use super::in_hand::{InHand, Script};
 use super::input::{LARGE_TURN_BYTES, RESERVE_MAX, SCRATCH_BYTES, grow};
 use super::tests::BOUNDS;
 use super::*;
-use windlass_hub::Hold;
 
 /// Leaves its input unread.
 fn keeps() -> Script {
@@ -417,28 +415,6 @@ fn a_peer_that_sends_on_and_takes_nothing_is_read_on_up_to_the_limit() {
     it.turn(3000);
     sends(&mut it, 3000);
     assert_eq!(sends(&mut it, 3000), "3100");
-}
-
-/// The thread may have stood still, in a commit for example, and not the peer.
-#[test]
-fn a_peer_with_jobs_is_disconnected_if_it_takes_nothing_of_them_when_the_connection_tries_again() {
-    let gets_a_job = |it: &mut InHand, at: u64| {
-        it.takes(0);
-        let event = job(1, SMALL_BYTES);
-        let hold = Hold::on(&event, &mut None, &it.budget);
-        it.desk.mailbox().push(0, Mail::Event(event), hold);
-        it.turn(at)
-    };
-    let mut it = InHand::open(Script::default());
-    assert_eq!(gets_a_job(&mut it, 2000), "no time");
-    it.budget.cut_stalled(Timestamp(4000));
-    it.takes(1);
-    assert_eq!((it.turn(4000), &it.wire().written[..]), ("no time".to_owned(), &b"!"[..]), "it takes the job now");
-    assert_eq!(gets_a_job(&mut it, 5000), "no time");
-    it.budget.cut_stalled(Timestamp(6999));
-    assert_eq!(it.turn(7000), "no time", "it was not too slow when others waited");
-    it.budget.cut_stalled(Timestamp(7000));
-    assert_eq!(it.turn(7000), "limit exceeded: buffer_bytes_max");
 }
 
 /// The thread drops the id that the ring has left, because the connection is in its turn by then.

@@ -80,7 +80,8 @@ pub(super) mod tests {
     use windlass_engine::{Notice, Protocol, Taken, Timestamp};
 
     use super::*;
-    use windlass_hub::SMALL_BYTES;
+    use crate::connection::in_hand::{InHand, Script};
+    use windlass_hub::{Mail, SMALL_BYTES, clock};
 
     pub(in crate::connection) fn job(number: u64, bytes: usize) -> Event {
         let name = Bytes::new;
@@ -142,5 +143,53 @@ pub(super) mod tests {
         jobs.end(60);
         jobs.written(60);
         assert!(jobs.is_empty());
+    }
+
+    /// A large job is on its way to the peer.
+    fn gets_a_job(it: &mut InHand, at: u64) -> String {
+        let event = job(1, SMALL_BYTES);
+        let hold = Hold::on(&event, &mut None, &it.budget);
+        it.desk.mailbox().push(0, Mail::Event(event), hold);
+        it.turn(at)
+    }
+
+    /// The kernel reports room only when a large part of its buffer is free, and takes bytes earlier. A turn may be long.
+    #[test]
+    fn a_peer_that_takes_its_jobs_slowly_is_not_disconnected() {
+        let mut it = InHand::open(Script::default());
+        it.takes(0);
+        gets_a_job(&mut it, 2000);
+        it.budget.cut_stalled(Timestamp(4000));
+        it.wire().takes = 1;
+        assert_eq!(
+            (it.turn(4000), &it.wire().written[..]),
+            ("no time".to_owned(), &b"!"[..]),
+            "the kernel has reported nothing"
+        );
+        // The thread stands still for ten seconds between the beginning of the turn and the write.
+        let now = clock::now();
+        it.takes(0);
+        gets_a_job(&mut it, now.0 - 10_000);
+        it.takes(1);
+        gets_a_job(&mut it, now.0 - 10_000);
+        it.budget.cut_stalled(clock::now());
+        assert_eq!(it.turn(now.0), "no time", "it was offered bytes just now");
+    }
+
+    /// The thread may have stood still, in a commit for example, and not the peer.
+    #[test]
+    fn a_peer_with_jobs_is_disconnected_if_it_takes_nothing_of_them_when_the_connection_tries_again() {
+        let mut it = InHand::open(Script::default());
+        it.takes(0);
+        assert_eq!(gets_a_job(&mut it, 2000), "no time");
+        it.budget.cut_stalled(Timestamp(4000));
+        it.takes(1);
+        assert_eq!((it.turn(4000), &it.wire().written[..]), ("no time".to_owned(), &b"!"[..]), "it takes the job now");
+        it.takes(0);
+        assert_eq!(gets_a_job(&mut it, 5000), "no time");
+        it.budget.cut_stalled(Timestamp(6999));
+        assert_eq!(it.turn(7000), "no time", "it was not too slow when others waited");
+        it.budget.cut_stalled(Timestamp(7000));
+        assert_eq!(it.turn(7000), "limit exceeded: buffer_bytes_max");
     }
 }
