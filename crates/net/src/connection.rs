@@ -27,7 +27,7 @@ use windlass_session::{Closer, Item, Outbox, Reason, Session};
 use self::ahead::{Ahead, WRITE_HIGH_BYTES};
 use self::hand_outs::HandOuts;
 pub(crate) use self::phase::End;
-use self::phase::Phase;
+use self::phase::{Phase, Shaking};
 pub use self::shared::{Bounds, Shared};
 use self::watch::Watch;
 use crate::output::Output;
@@ -180,7 +180,7 @@ pub(crate) enum Next {
 }
 
 impl Connection {
-    /// A connection that begins with a handshake of at most this long, if its stream has one.
+    /// A connection that begins with a handshake, if its stream has one, in which the peer may be silent for so long.
     pub(crate) fn new(
         stream: Box<dyn Stream>,
         handshake_max: Duration,
@@ -215,7 +215,7 @@ impl Connection {
             admission,
             io,
             session,
-            phase: Phase::Handshake(clock::after(now, handshake_max)),
+            phase: Phase::Handshake(Shaking::new(handshake_max, now)),
             parts_at: None,
             now,
             active_at: now,
@@ -313,6 +313,9 @@ impl Connection {
     fn shake_hands(&mut self, stopping: bool) -> bool {
         if std::mem::take(&mut self.io.readable) {
             self.admission.shakes_hands();
+            if let Phase::Handshake(shaking) = &mut self.phase {
+                shaking.goes_on(self.now);
+            }
         }
         match self.io.stream.shake_hands() {
             Ok(true) => {
@@ -323,7 +326,7 @@ impl Connection {
                 return true;
             }
             Ok(false) if stopping => self.end(Reason::Shutdown),
-            Ok(false) if matches!(self.phase, Phase::Handshake(until) if until <= self.now) => {
+            Ok(false) if matches!(self.phase, Phase::Handshake(it) if it.until <= self.now) => {
                 self.phase = Phase::Over(End::NoHandshake(io::ErrorKind::TimedOut.into()));
             }
             // The kernel reports when it takes the rest of our part.
@@ -403,7 +406,7 @@ impl Connection {
         self.check_limits();
         match &self.phase {
             Phase::Over(_) => return Next::Over(self.phase.end()),
-            Phase::Handshake(until) => return Next::Wait(Some(*until)),
+            Phase::Handshake(shaking) => return Next::Wait(Some(shaking.until)),
             Phase::Open | Phase::Ending(_) => {}
         }
         if self.io.was_read && self.is_answered_with_nothing() {

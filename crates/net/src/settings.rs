@@ -42,8 +42,8 @@ windlass_config::section! {
         pub message_timeout: Period = Period::from_secs(30),
         /// A message gets one more second per this number of bytes; 0 = none.
         pub message_rate_min: ByteSize = ByteSize(4096),
-        /// How long a peer may take for its TLS handshake.
-        pub handshake_timeout: Period = Period::from_secs(10),
+        /// How long a peer may be silent in its TLS handshake, which may take four times as long.
+        pub handshake_timeout: Period = Period::from_secs(30),
         /// Connections that the system queues before they are accepted.
         pub backlog: u32 = 4096,
         /// Permissions of Unix sockets.

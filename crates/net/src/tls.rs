@@ -76,7 +76,7 @@ impl Handshaker {
         self.0.load().certificate_ends_at
     }
 
-    /// How long a peer may take for its handshake.
+    /// How long a peer may be silent in its handshake.
     pub fn handshake_max(&self) -> Duration {
         self.0.load().handshake_max
     }

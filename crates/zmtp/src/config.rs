@@ -20,8 +20,8 @@ windlass_config::section! {
         pub message_bytes_max: ByteSize = ByteSize(64 << 20),
         /// The most parts of one message.
         pub parts_max: usize = 64,
-        /// How long a peer may take for greeting and handshake.
-        pub handshake_timeout: Period = Period::from_secs(5),
+        /// How long a peer may be silent in its greeting and handshake, which may take four times as long.
+        pub handshake_timeout: Period = Period::from_secs(30),
         /// Silence after which a peer is sent a ping; 0 = never.
         pub ping_idle: Period = Period::from_secs(30),
         /// How long a peer may take to answer a ping.

@@ -44,7 +44,7 @@ windlass_config::section! {
         /// Connections; 0 = as many as the daemon allows.
         pub connections_max: usize = 0,
         /// How long a client may take to send HELLO.
-        pub hello_timeout: Period = Period::from_secs(2),
+        pub hello_timeout: Period = Period::from_secs(30),
         /// How long FETCH waits for a job.
         pub fetch_wait: Period = Period::from_secs(2),
         /// The shortest reservation.

@@ -1,22 +1,47 @@
 //! How far a connection is, and how it ends.
 
 use std::io;
+use std::time::Duration;
 
 use windlass_engine::Timestamp;
 use windlass_session::Reason;
 
 use super::Connection;
+use windlass_hub::clock;
 
 /// How far a connection is. It only goes on.
 #[derive(Debug)]
 pub(super) enum Phase {
-    /// The TLS handshake must be complete then.
-    Handshake(Timestamp),
+    /// The TLS handshake is not complete.
+    Handshake(Shaking),
     Open,
     /// It ends once everything due is sent.
     Ending(Reason),
     /// It ends at once.
     Over(End),
+}
+
+/// The time of a handshake. It begins anew with the peer's bytes, a few times.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Shaking {
+    silence_max: Duration,
+    pub(super) until: Timestamp,
+    longest_until: Timestamp,
+}
+
+impl Shaking {
+    /// A peer that sends its handshake byte by byte has this many times the time of a silent one.
+    const TIMES: u32 = 4;
+
+    pub(super) fn new(silence_max: Duration, now: Timestamp) -> Self {
+        let until = |time| clock::after(now, time);
+        Self { silence_max, until: until(silence_max), longest_until: until(silence_max * Self::TIMES) }
+    }
+
+    /// Bytes have come.
+    pub(super) fn goes_on(&mut self, now: Timestamp) {
+        self.until = clock::after(now, self.silence_max).min(self.longest_until);
+    }
 }
 
 /// How a connection ended.

@@ -185,6 +185,16 @@ fn a_handshake_must_be_complete_in_time() {
     assert_eq!(it.turn(5999), "6000");
     assert!(it.connection.waits_to_write(), "the kernel takes no more of our part");
     assert_eq!(it.turn(6000), "no handshake: TimedOut");
+    // Bytes that come begin the time anew, four times at most.
+    let mut it = shaking(vec![Ok(false), Ok(false), Ok(false), Ok(false), Ok(false)]);
+    it.turn(1000);
+    for (at, until) in [(5000, "10000"), (9000, "14000"), (14_000, "19000"), (18_000, "21000")] {
+        it.connection.notice(true, false, false);
+        assert_eq!(it.turn(at), until);
+    }
+    it.wire().shakes.push_back(Ok(false));
+    it.connection.notice(true, false, false);
+    assert_eq!(it.turn(21_000), "no handshake: TimedOut");
     let mut it = shaking(vec![Ok(false)]);
     it.stopping = true;
     assert_eq!(it.turn(1000), "shutting down");

@@ -18,7 +18,7 @@ use windlass_hub::warn_limited;
 /// A new connection.
 pub(crate) struct Arrival {
     pub(crate) stream: Box<dyn Stream>,
-    /// How long its handshake may take, if its stream has one.
+    /// How long it may be silent in its handshake, if its stream has one.
     pub(crate) handshake_max: Duration,
     pub(crate) greet: Greet,
     pub(crate) client: ClientId,

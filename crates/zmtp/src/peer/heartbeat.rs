@@ -11,6 +11,9 @@ use windlass_engine::Timestamp;
 use super::{Close, Peer, Settings, Stage};
 use crate::wire::Command;
 
+/// A peer that sends its handshake byte by byte has this many times the time of a silent one.
+const HANDSHAKE_TIMES: u64 = 4;
+
 /// The state of a peer's heartbeats.
 #[derive(Debug, Default)]
 pub(super) struct Heart {
@@ -47,6 +50,12 @@ impl Heart {
         self.ttl_ms = u64::from(ttl_ds) * 100;
     }
 
+    /// When the handshake must be done: a while after the peer's last bytes, and at last in any case.
+    fn handshake_until(&self, settings: &Settings) -> Timestamp {
+        let longest = settings.handshake_ms.saturating_mul(HANDSHAKE_TIMES);
+        self.received_at.after_ms(settings.handshake_ms).min(self.began_at.after_ms(longest))
+    }
+
     /// The next deadline and its action, once the handshake is done.
     fn next(&self, settings: &Settings, pings: bool) -> Option<(Timestamp, Due)> {
         let ttl = (self.ttl_ms > 0).then(|| (self.received_at.after_ms(self.ttl_ms), Due::TtlExpired));
@@ -66,7 +75,7 @@ impl Peer {
     pub fn next_deadline(&self) -> Option<Timestamp> {
         match self.stage {
             Stage::Signature | Stage::Greeting | Stage::GreetingV2 | Stage::Handshake(_) => {
-                Some(self.heart.began_at.after_ms(self.settings.handshake_ms))
+                Some(self.heart.handshake_until(&self.settings))
             }
             Stage::Traffic => self.heart.next(&self.settings, self.pings).map(|(at, _)| at),
             Stage::Over(_) => None,

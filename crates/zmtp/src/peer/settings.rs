@@ -18,7 +18,8 @@ pub struct Settings {
     pub mechanism: Mechanism,
     /// How much a peer may make us hold.
     pub limits: Limits,
-    /// Time for greeting and handshake together, in milliseconds.
+    /// Silence after which a peer is given up in its greeting or handshake, in milliseconds. Both together may take four
+    /// times as long.
     pub handshake_ms: u64,
     /// Silence after which a peer receives a PING, in milliseconds; 0 = never. Peers older than 3.1 never receive one.
     pub ping_idle_ms: u64,
@@ -81,7 +82,7 @@ impl Settings {
             role,
             mechanism: Mechanism::Null,
             limits: Limits::default(),
-            handshake_ms: 5_000,
+            handshake_ms: 30_000,
             ping_idle_ms: 30_000,
             ping_timeout_ms: 30_000,
         }
