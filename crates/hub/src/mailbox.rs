@@ -26,8 +26,8 @@ use crate::waking::{Bell, Owner};
 mod bodies;
 #[cfg(test)]
 mod counts;
-mod epochs;
 mod doubt;
+mod epochs;
 pub(crate) mod letter;
 
 #[cfg(test)]

@@ -139,9 +139,10 @@ fn numbers(given: &Given, config: &mut Config) -> Result<(), String> {
     }
     // It has no effect, but gearmand refuses these numbers.
     set(given, "hashtable-buckets", 1, &mut 0_u32)?;
-    // The numbers that mean "no limit" take the limit for jobs of all protocols away, too.
+    // The numbers that mean "no limit" take the limit for jobs of all protocols away, too. gearmand makes no pauses.
     if let Some(..=0) = number(given, "job-retries") {
-        (gearman.job_retries, config.limits.losses_max) = (0, 0);
+        let limits = &mut config.limits;
+        (gearman.job_retries, limits.losses_max, limits.loss_pause) = (0, 0, Period::from_ms(0));
     } else {
         set(given, "job-retries", 0, &mut gearman.job_retries)?;
     }
@@ -305,9 +306,9 @@ mod tests {
             ("--file-descriptors=500", is(&["server.connections_max = 500"])),
             ("--help", vec![]),
             ("--job-retries=3", is(&["gearman.job_retries = 3"])),
-            ("--job-retries=0", is(&["limits.losses_max = 0"])),
-            ("--job-retries=-1", is(&["limits.losses_max = 0"])),
-            ("--job-retries=-5", is(&["limits.losses_max = 0"])),
+            ("--job-retries=0", is(&["limits.loss_pause = \"0s\"", "limits.losses_max = 0"])),
+            ("--job-retries=-1", is(&["limits.loss_pause = \"0s\"", "limits.losses_max = 0"])),
+            ("--job-retries=-5", is(&["limits.loss_pause = \"0s\"", "limits.losses_max = 0"])),
             ("--job-handle-prefix=H:lap", is(&["gearman.handle_prefix = \"H:lap\""])),
             ("--hashtable-buckets=991", ignored("hashtable-buckets", "tables grow by themselves")),
             ("--keepalive", vec![]),

@@ -87,11 +87,13 @@ pub enum AdminError {
 }
 
 impl AdminRequest {
-    /// Parses a line, without its ending, as [`Message::Line`](crate::wire::Message::Line) contains it.
+    /// Parses a line, without its ending, as [`Message::Line`](crate::wire::Message::Line) contains it. As in gearmand, a
+    /// NUL ends the line, too.
     ///
     /// # Errors
     /// See [`AdminError`].
     pub fn parse(line: &Bytes) -> Result<Self, AdminError> {
+        let line = &line.slice(..line.iter().position(|byte| *byte == 0).unwrap_or(line.len()));
         let (verb, arguments) = words(line)?;
         let name = |word: &[u8]| line.slice_ref(word);
         let function = |word: &[u8]| word.eq_ignore_ascii_case(b"function");

@@ -22,6 +22,8 @@ fn every_command_is_understood() {
         ("VERSION", AdminRequest::Version),
         ("version ", AdminRequest::Version),
         ("version  x y z", AdminRequest::Version),
+        ("version\0", AdminRequest::Version),
+        ("create function foo\0bar", create("foo")),
         ("getpid", AdminRequest::Pid),
         ("verbose", AdminRequest::Verbosity),
         ("status", AdminRequest::Status),

@@ -25,7 +25,7 @@ fn argument(bytes_max: usize) -> impl Strategy<Value = Bytes> {
 
 /// A word of a text line.
 fn word() -> impl Strategy<Value = Bytes> {
-    let byte = any::<u8>().prop_filter("ends the word", |byte| !b" \n".contains(byte));
+    let byte = any::<u8>().prop_filter("ends the word", |byte| !b" \n\0".contains(byte));
     vec(byte, 1..30).prop_map(Bytes::from)
 }
 
