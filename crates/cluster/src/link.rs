@@ -96,6 +96,17 @@ pub enum LinkError {
     Malformed(String),
 }
 
+impl LinkError {
+    /// Whether the other daemon is there, and ended the connection before any greeting.
+    pub fn is_hang_up(&self) -> bool {
+        match self {
+            Self::Closed => true,
+            Self::Io(why) => matches!(why.kind(), io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset),
+            _ => false,
+        }
+    }
+}
+
 /// A socket, encrypted or not.
 pub trait Socket: AsyncRead + AsyncWrite + Unpin + Send {}
 impl<T: AsyncRead + AsyncWrite + Unpin + Send> Socket for T {}

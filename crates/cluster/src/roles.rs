@@ -305,11 +305,15 @@ impl Follower {
     async fn follow(&self, mut tasks: watch::Receiver<Task>) {
         let mut leaderless = Leaderless::since(Instant::now());
         while !tasks.has_changed().unwrap_or(true) {
-            let leader = tokio::select! {
-                leader = self.find_leader() => leader,
+            let holder = tokio::select! {
+                holder = self.holder() => holder,
                 _ = tasks.changed() => return,
             };
-            if let Some(leader) = leader {
+            if holder.as_ref().is_some_and(|holder| !holder.link.is_empty() && holder.link == self.own) {
+                // This daemon has the lease, and reads the store.
+                leaderless.is_about_to_end(Instant::now());
+            }
+            if let Some(leader) = holder.filter(|holder| can_follow(&self.own, &holder.link)) {
                 let begun = Instant::now();
                 let ended = tokio::select! {
                     ended = link::follow(&self.edge, &leader, &self.terms, (&self.view, &self.relay), tasks.clone()) => ended,
@@ -320,8 +324,11 @@ impl Follower {
                 let Holder { name, link: address, .. } = leader;
                 let (Ok(why) | Err(why)) = &ended;
                 warn_limited!("link", leader = name, address, %why, "the link to the leader has ended");
-                if ended.is_ok() {
-                    leaderless.was_linked(begun, Instant::now());
+                match ended {
+                    Ok(_) => leaderless.was_linked(begun, Instant::now()),
+                    // It renews its lease, accepts connections, and ends them: it reads the store.
+                    Err(why) if why.is_hang_up() => leaderless.is_about_to_end(Instant::now()),
+                    Err(_) => {}
                 }
             }
             if leaderless.lasts(Instant::now()) > self.hold {
@@ -351,11 +358,6 @@ impl Follower {
         }
     }
 
-    /// The daemon that leads, if it is another one and can be reached.
-    async fn find_leader(&self) -> Option<Holder> {
-        self.holder().await.filter(|holder| can_follow(&self.own, &holder.link))
-    }
-
     async fn holder(&self) -> Option<Holder> {
         let remote = Arc::clone(self.remote.as_ref()?);
         let found = tokio::task::spawn_blocking(move || remote.holder()).await.ok()?;
@@ -383,6 +385,11 @@ impl Leaderless {
         if ended - begun > LOOK_EVERY {
             self.0 = ended;
         }
+    }
+
+    /// A daemon has the lease and will lead as soon as it has read the store: clients wait for it.
+    const fn is_about_to_end(&mut self, now: Instant) {
+        self.0 = now;
     }
 
     fn lasts(&self, now: Instant) -> Duration {
@@ -459,6 +466,20 @@ mod tests {
             leaderless.was_linked(at(from), at(to));
             assert_eq!(leaderless.lasts(at(10_000)), at(10_000) - at(since), "{from} {to}");
         }
+    }
+
+    /// A large store takes longer to read than `cluster.hold`.
+    #[test]
+    fn an_edge_waits_for_a_daemon_that_has_the_lease_and_reads_the_store() {
+        let begun = Instant::now();
+        let mut leaderless = Leaderless::since(begun);
+        leaderless.is_about_to_end(begun + Duration::from_secs(60));
+        assert_eq!(leaderless.lasts(begun + Duration::from_secs(61)), Duration::from_secs(1));
+        let io = |kind: io::ErrorKind| LinkError::Io(kind.into()).is_hang_up();
+        assert!(
+            LinkError::Closed.is_hang_up() && io(io::ErrorKind::UnexpectedEof) && io(io::ErrorKind::ConnectionReset)
+        );
+        assert!(!io(io::ErrorKind::ConnectionRefused) && !LinkError::Slow.is_hang_up(), "nothing is known of it");
     }
 
     #[test]
