@@ -28,8 +28,14 @@ impl Authority {
 
     /// A certificate for a host.
     pub fn sign(&self, name: &str) -> Identity {
+        self.sign_with(name, |_| {})
+    }
+
+    /// The same, with other terms.
+    pub fn sign_with(&self, name: &str, change: impl FnOnce(&mut CertificateParams)) -> Identity {
         let key = KeyPair::generate().unwrap();
-        let params = CertificateParams::new(vec![name.to_owned()]).unwrap();
+        let mut params = CertificateParams::new(vec![name.to_owned()]).unwrap();
+        change(&mut params);
         let certificate = params.signed_by(&key, &self.issuer).unwrap().pem();
         Identity { certificate, key: key.serialize_pem() }
     }

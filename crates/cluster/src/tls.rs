@@ -3,9 +3,11 @@
 use std::io;
 use std::sync::Arc;
 
+use rustls::client::WebPkiServerVerifier;
+use rustls::client::danger::ServerCertVerifier as _;
 use rustls::crypto::ring;
-use rustls::pki_types::{InvalidDnsNameError, ServerName};
-use rustls::server::ParsedCertificate;
+use rustls::pki_types::{InvalidDnsNameError, ServerName, UnixTime};
+use rustls::server::WebPkiClientVerifier;
 use rustls::{ClientConfig, ServerConfig};
 use tokio::net::TcpStream;
 use tokio_rustls::{TlsAcceptor, TlsConnector};
@@ -63,8 +65,8 @@ fn server_name(address: &str) -> Result<ServerName<'static>, InvalidDnsNameError
     ServerName::try_from(host.trim_start_matches('[').trim_end_matches(']').to_owned())
 }
 
-/// Checks that the files can be used, and that the other daemons will accept this one's certificate at its own address
-/// when it leads.
+/// Checks that the files can be used, and that the other daemons, which have the same authority, will accept this one's
+/// certificate now: at its own address when it leads, and as a client's when it follows.
 ///
 /// # Errors
 ///
@@ -73,15 +75,23 @@ pub fn check(files: &windlass_config::Tls, address: &str) -> Result<(), TlsError
     if Tls::new(files)?.is_none() {
         return Ok(());
     }
-    let unusable = |why: &dyn std::fmt::Display| {
-        let reason = format!("the other daemons would refuse it at this daemon's address, {address}: {why}");
-        tls::unusable("certificate", &files.certificate, reason)
+    let unusable = |reason: String| tls::unusable("certificate", &files.certificate, reason);
+    let at_address = |why: &dyn std::fmt::Display| {
+        unusable(format!("the other daemons would refuse it at this daemon's address, {address}: {why}"))
     };
-    let name = server_name(address).map_err(|why| unusable(&why))?;
+    let name = server_name(address).map_err(|why| at_address(&why))?;
     let chain = tls::certificates("certificate", &files.certificate)?;
-    let Some(own) = chain.first() else { return Ok(()) };
-    let own = ParsedCertificate::try_from(own).map_err(|why| unusable(&why))?;
-    rustls::client::verify_server_name(&own, &name).map_err(|why| unusable(&why))
+    let Some((own, others)) = chain.split_first() else { return Ok(()) };
+    let (roots, provider, now) =
+        (Arc::new(tls::authorities(&files.client_ca)?), Arc::new(ring::default_provider()), UnixTime::now());
+    let server = WebPkiServerVerifier::builder_with_provider(Arc::clone(&roots), Arc::clone(&provider)).build();
+    let server = server.map_err(|why| at_address(&why))?;
+    server.verify_server_cert(own, others, &name, &[], now).map_err(|why| at_address(&why))?;
+    let as_client =
+        |why: &dyn std::fmt::Display| unusable(format!("a leader would refuse it as that of an edge: {why}"));
+    let client = WebPkiClientVerifier::builder_with_provider(roots, provider).build();
+    let client = client.map_err(|why| as_client(&why))?;
+    client.verify_client_cert(own, others, now).map(drop).map_err(|why| as_client(&why))
 }
 
 fn client(files: &windlass_config::Tls) -> Result<ClientConfig, TlsError> {
