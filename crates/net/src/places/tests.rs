@@ -160,10 +160,10 @@ fn a_connection_that_gives_way_is_closed() {
     first.can_be_reached(&with_mailbox);
     assert_eq!(with_mailbox.close_reason(), None);
     let second = take();
-    assert_eq!(with_mailbox.close_reason(), Some(&Entry::WHY));
+    assert_eq!(with_mailbox.close_reason(), Some(&Reason::Limit(CONNECTIONS)));
     let third = take();
     second.can_be_reached(&without);
-    assert_eq!(without.close_reason(), Some(&Entry::WHY), "it gave way before it could be reached");
+    assert_eq!(without.close_reason(), Some(&Reason::Limit(CONNECTIONS)), "it gave way before it could be reached");
     drop((first, second, third));
     let inner = places.lock();
     assert_eq!((inner.open, inner.protocols["gearman"], inner.silent.len()), (0, 0, 0));
