@@ -36,6 +36,8 @@ pub struct EngineMeta {
 #[derive(Debug)]
 pub(crate) struct Meta {
     kept: EngineMeta,
+    /// Lower numbers were given before this engine began.
+    first_new: u64,
     /// No job has this rank or a higher one.
     rank_back: u64,
     /// No job has a lower rank.
@@ -45,7 +47,7 @@ pub(crate) struct Meta {
 impl Meta {
     pub(crate) fn new() -> Self {
         let kept = EngineMeta { next_job: 1, reserved: 1, ..EngineMeta::default() };
-        Self { kept, rank_back: RANK_MIDDLE, rank_front: RANK_MIDDLE }
+        Self { kept, first_new: 0, rank_back: RANK_MIDDLE, rank_front: RANK_MIDDLE }
     }
 
     pub(crate) const fn kept(&self) -> &EngineMeta {
@@ -96,6 +98,16 @@ impl Meta {
     /// The lowest number that was never given.
     pub(crate) const fn next_job(&self) -> u64 {
         self.kept.next_job
+    }
+
+    /// All numbers that are in use were given before this engine began.
+    pub(crate) const fn begin_numbers(&mut self) {
+        self.first_new = self.kept.next_job;
+    }
+
+    /// Whether the job is older than this engine.
+    pub(crate) const fn is_of_before(&self, job: JobId) -> bool {
+        job.0 < self.first_new
     }
 
     /// A job of this number was restored from the journal.

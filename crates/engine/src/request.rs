@@ -337,7 +337,7 @@ pub enum Proof {
     AnyLease,
     /// This connection holds the lease, or it did, or another connection of the same worker did before it or the daemon
     /// ended. Only for [`crate::LeaseCommand::Finish`]. The engine does not remember the lease: the claim holds if the job
-    /// is ready or retrying.
+    /// is ready or retrying, and a worker had it or may have had it before the daemon began.
     Late,
 }
 

@@ -37,6 +37,7 @@ impl Engine {
     pub fn succeed(&mut self, context: &mut Context) {
         let next = self.state.meta.next_job().saturating_add(NUMBERS_UNKNOWN);
         self.adopt_numbers(next, context);
+        self.state.meta.begin_numbers();
         self.state.succession = Some(Succession::new(self.state.meta.next_job()));
         self.state.deferred.hold_until(Timestamp::NEVER);
     }

@@ -87,21 +87,36 @@ pub(super) fn is_holder(state: &State, client: ClientId, holder: &Holder) -> boo
 }
 
 /// Finds the job on which a worker reports too late: its lease is over, no other worker holds the job, and no client
-/// has taken it back. The engine does not remember who had it last; a token names its delivery.
+/// has taken it back. The engine does not remember who had it last; a token names its delivery. A job that no worker had
+/// is not found. A job from before the start counts as one that a worker had: its last delivery may not have reached the
+/// journal.
 pub(super) fn left(state: &State, client: ClientId, job: &JobRef, proof: Proof) -> Outcome<Slot> {
     let slot = find(state, job, Scope::of_client(state, client))?;
-    let was_its = |job: &Job| match proof {
-        // The delivery may not have reached the journal.
-        Proof::Late => true,
-        Proof::AnyLease => job.attempts > 0,
-        // As on deployed servers of Gearman, whose connections do not come back.
-        Proof::Connection => false,
-        Proof::Token(token) => job.attempts > 0 && token.delivery() == job.attempts,
+    let was_its = |job: &Job| {
+        let is_of_before = state.meta.is_of_before(job.id);
+        match proof {
+            Proof::Late | Proof::AnyLease => job.attempts > 0 || is_of_before,
+            // As on deployed servers of Gearman, whose connections do not come back.
+            Proof::Connection => false,
+            Proof::Token(token) => {
+                job.attempts > 0 && token.delivery() == job.attempts || is_of_before && token.delivery() > job.attempts
+            }
+        }
     };
     let is_left = state.jobs.at(slot).is_some_and(|job| {
         matches!(job.state, JobState::Ready | JobState::Retrying(_)) && !job.was_taken_back() && was_its(job)
     });
     if is_left { Ok(slot) } else { Err(Refusal::NotHeld) }
+}
+
+/// Whether the delivery of a job that waits may have ended with the daemon before it reached the journal: in this run
+/// the job has not failed.
+pub(super) fn may_be_lost_with_daemon(state: &State, slot: Slot) -> bool {
+    let began = state.began.map(|(_, wall)| wall);
+    state.jobs.at(slot).is_some_and(|job| {
+        let failed_at = job.extra.as_deref().and_then(|extra| extra.failure.as_deref()).map(|last| last.at);
+        job.state == JobState::Ready && state.meta.is_of_before(job.id) && failed_at.is_none_or(|at| Some(at) < began)
+    })
 }
 
 pub(super) fn must_be(state: &State, slot: Slot, kind: QueueKind) -> Outcome {

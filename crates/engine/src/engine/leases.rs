@@ -5,7 +5,7 @@ use bytes::Bytes;
 use super::attempts::{end_attempt, take_back};
 use super::away::come_back;
 use super::call::Call;
-use super::checks::{check_body, is_holder, leased, left, must_be};
+use super::checks::{check_body, is_holder, leased, left, may_be_lost_with_daemon, must_be};
 use super::ends::{keep_done, notify_end, uncollected_keep_ms};
 use super::failures::{EXPIRED_KIND, bury_unconvertible, fail_job};
 use super::place::{count, count_success, move_job, observe_run, remember_move, remember_put, remove_job};
@@ -67,7 +67,16 @@ fn finish(state: &mut State, job: &JobRef, proof: Proof, result: &Bytes, call: &
 #[inline(never)]
 fn fail(state: &mut State, job: &JobRef, proof: Proof, failure: Box<Failure>, call: &mut Call<'_>) -> Outcome {
     let slot = match leased(state, call.client, job, proof) {
-        Err(Refusal::NotHeld) if proof != Proof::Late => return fail_late(state, job, proof, *failure, call),
+        Err(Refusal::NotHeld) if proof != Proof::Late => {
+            let slot = left(state, call.client, job, proof)?;
+            must_be(state, slot, QueueKind::Work)?;
+            if !may_be_lost_with_daemon(state, slot) {
+                return fail_late(state, slot, *failure, call.context);
+            }
+            // Its place among the ready jobs may change.
+            move_job(state, slot, JobState::Retrying(state.now));
+            slot
+        }
         leased => leased?,
     };
     must_be(state, slot, QueueKind::Work)?;
@@ -82,14 +91,12 @@ fn fail(state: &mut State, job: &JobRef, proof: Proof, failure: Box<Failure>, ca
 
 /// The reservation ran out, which has failed the job: the worker's own words explain the failure better. Nothing else
 /// changes, and the report is refused as any other.
-fn fail_late(state: &mut State, job: &JobRef, proof: Proof, failure: Failure, call: &mut Call<'_>) -> Outcome {
-    let slot = left(state, call.client, job, proof)?;
-    must_be(state, slot, QueueKind::Work)?;
+fn fail_late(state: &mut State, slot: Slot, failure: Failure, context: &mut Context) -> Outcome {
     let last = state.jobs.at(slot).and_then(|job| job.extra.as_deref()?.failure.as_deref());
     if let Some(&Failure { at, first_at, next_at, .. }) = last.filter(|last| last.kind == EXPIRED_KIND) {
         let failure = Box::new(Failure { at, first_at, next_at, ..failure });
         state.jobs.update(slot, |job| job.extra_mut().failure = Some(failure));
-        remember_put(state, slot, call.context);
+        remember_put(state, slot, context);
     }
     Err(Refusal::NotHeld)
 }

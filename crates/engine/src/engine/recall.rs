@@ -105,6 +105,7 @@ impl Engine {
 
     /// The last step of recovery: drops unused queues and sets the timers of batches.
     pub fn wake_up(&mut self) {
+        self.state.meta.begin_numbers();
         let unknown = self.state.queues.iter().filter(|queue| !queue.image().is_known()).map(|queue| queue.image().id);
         let unknown: Vec<QueueId> = unknown.collect();
         unknown.into_iter().for_each(|queue| self.state.queues.drop_if_unknown(queue));

@@ -1,12 +1,13 @@
 //! An orderly stop: jobs that workers have over connections wait for them until the daemon has started again.
 
 use windlass_engine::{
-    ClientCommand, ClientInfo, Context, Event, JobId, JobRef, LeaseHolder, LeaseTerms, Limits, Note, Proof, Protocol,
-    Query, Reply, Timestamp, Why,
+    Backoff, ClientCommand, ClientInfo, Command, Context, Event, JobId, JobRef, LeaseHolder, LeaseTerms, Limits, Note,
+    Proof, Protocol, Query, Reply, Timestamp, Token, Why,
 };
 
 use crate::common::{
-    Broker, credit, data, fail, finish, finish_by, list_jobs, name, placed, push, serve, serve_on, take, tell,
+    Broker, credit, data, fail, fail_by, finish, finish_by, list_jobs, name, placed, push, serve, serve_on, take, tell,
+    words,
 };
 
 /// A client of a protocol.
@@ -157,4 +158,49 @@ fn a_job_that_has_its_worker_again_has_the_terms_of_the_workers_subscription() {
     broker.hear(12, serve_on("q", 0, LeaseTerms { lease_ms: Some(30_000), ..LeaseTerms::CONNECTION }));
     broker.says(12, tell(1, data("half")), ["12 done"]);
     assert_eq!(broker.place(1), "leased until 91000");
+}
+
+/// The journal may lack the last delivery of a job from before the start. A job of this run that no worker had is no
+/// worker's to report on.
+#[test]
+fn a_report_counts_of_a_job_that_a_worker_may_have_had_before_the_start() {
+    let held = "2 refused: lease not held";
+    let table: [(&str, Command, &str); 6] = [
+        ("a success over another connection", finish_by(1, Proof::Late), "2 finished j1"),
+        ("a success by name", finish_by(1, Proof::AnyLease), "2 finished j1"),
+        ("a success by token", finish_by(1, Proof::Token(Token(1))), "2 finished j1"),
+        ("a failure by name", fail_by(1, Proof::AnyLease), "2 failed j1, retried 1050"),
+        ("a failure by token", fail_by(1, Proof::Token(Token(1))), "2 failed j1, retried 1050"),
+        ("over a connection, as of Gearman", finish_by(1, Proof::Connection), held),
+    ];
+    for (name, report, expected) in table {
+        // Any client may end by its name a job that any worker has, as in Faktory.
+        let beside = if name.ends_with("by name") { expected } else { held };
+        for (restarts, another, expected) in [(false, false, held), (true, false, expected), (true, true, beside)] {
+            let mut broker = Broker::new();
+            broker.hear(1, push("q").retry(3, Backoff::Fixed(50)));
+            if restarts {
+                broker.restart(Limits::default());
+            }
+            if another {
+                broker.says(3, take(["q"]), ["3 took j1.4294967297"]);
+            }
+            let said = words(&broker.hear(2, report.clone()));
+            assert_eq!(said, [expected], "{name}, restarts {restarts}, another has it {another}");
+            broker.engine.check();
+        }
+    }
+}
+
+#[test]
+fn a_failure_from_before_the_start_counts_once() {
+    let mut broker = Broker::new();
+    broker.hear(1, push("q").retry(3, Backoff::Fixed(50)));
+    broker.restart(Limits::default());
+    broker.says(2, fail_by(1, Proof::AnyLease), ["2 failed j1, retried 1050"]);
+    broker.says(2, fail_by(1, Proof::AnyLease), ["2 refused: lease not held"]);
+    broker.at(1_050, []);
+    broker.says(2, fail_by(1, Proof::AnyLease), ["2 refused: lease not held"]);
+    assert_eq!(broker.engine.job(JobId(1)).map(|job| job.failures), Some(1));
+    broker.says(2, finish_by(1, Proof::AnyLease), ["2 finished j1"]);
 }

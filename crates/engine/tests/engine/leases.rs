@@ -322,7 +322,7 @@ fn only_a_success_may_be_late() {
         broker.says(1, other, ["1 refused: lease not held"]);
     }
     broker.hear(4, push("c").cycle());
-    broker.says(1, finish_by(3, proof), ["1 refused: queue of the other kind"]);
+    broker.says(1, finish_by(3, proof), ["1 refused: lease not held"]);
     broker.says(4, take(["q"]), ["4 took j1.1"]);
     broker.says(4, fail_by(1, proof), ["4 refused: lease not held"]);
 }

@@ -133,14 +133,13 @@ fn a_stray_is_handed_out_when_new_terms_of_a_subscription_allow_it() {
 #[test]
 fn the_next_job_becomes_the_stray_when_the_first_is_gone() {
     type Away = fn(&mut Broker) -> Vec<(ClientId, Event)>;
-    let table: [(&str, Away); 6] = [
+    let table: [(&str, Away); 5] = [
         ("taken", |broker| broker.hear(2, take(["q"]))),
         ("removed", |broker| broker.hear(2, JobCommand::Cancel(common::id(1)))),
         ("to the dead-letter queue", |broker| {
             let filter = common::with_names(["first"]);
             broker.hear(2, common::mutate(filter, Mutation::Kill))
         }),
-        ("finished late", |broker| broker.hear(2, common::finish_by(1, windlass_engine::Proof::Late))),
         ("expired", |broker| {
             broker.now = 5_000;
             broker.hear(2, credit(0))

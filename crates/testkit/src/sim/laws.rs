@@ -7,6 +7,7 @@
 //! - No lease ends early for its holder, and no worker that beats in time is lost: physical time counts, less the
 //!   pauses of the daemon.
 //! - A job whose end was acknowledged is not handed out again, by no run of the daemon.
+//! - A report ends or fails no job that no worker had, unless an earlier run may have handed it out.
 //! - A push wakes one sleeper at most, and hands out one job at most.
 //! - A client gets a job of another protocol only from a bridged queue.
 //! - A client gets no job that its protocol cannot express, until that may have changed.
@@ -38,6 +39,8 @@ pub(crate) struct Laws {
     anywhere: BTreeMap<Vec<JobId>, JobId>,
     /// Jobs whose end was acknowledged.
     ended: BTreeSet<JobId>,
+    /// Jobs pushed in this run that were not handed out.
+    untouched: BTreeSet<JobId>,
     leases: Promises<Leased>,
     /// By the number of the worker: its life without another beat.
     beats: Promises<u64>,
@@ -89,6 +92,7 @@ impl Laws {
         self.tokens.values_mut().for_each(|token| token.0 = token.0.saturating_sub(1));
         (self.listening, self.open) = (BTreeMap::new(), Vec::new());
         (self.speak, self.bridge, self.wordless) = (BTreeMap::new(), Bridge::default(), BTreeSet::new());
+        self.untouched.clear();
     }
 
     /// Checks which of the holders of a key was found.
@@ -190,12 +194,24 @@ impl Laws {
     }
 
     fn watch_ends(&mut self, said: &[(ClientId, Event)]) {
+        // A job may be handed out before its producer is answered.
+        self.untouched.extend(said.iter().filter_map(|(_, event)| match event {
+            Event::Reply(_, Reply::Pushed { job, how: Pushed::New, .. }) => Some(*job),
+            _ => None,
+        }));
         for (_, event) in said {
             if let Some(job) = event.handed_out() {
                 assert!(!self.ended.contains(&job.id), "the end of {job:?} was acknowledged");
+                self.untouched.remove(&job.id);
             }
-            if let Event::Reply(_, Reply::Finished(job)) = event {
-                self.ended.insert(*job);
+            match event {
+                Event::Reply(_, Reply::Finished(job) | Reply::Failed { job, .. }) => {
+                    assert!(!self.untouched.contains(job), "no worker had {job:?}");
+                    if matches!(event, Event::Reply(_, Reply::Finished(_))) {
+                        self.ended.insert(*job);
+                    }
+                }
+                _ => {}
             }
         }
     }

@@ -45,8 +45,11 @@ impl Script<'_> {
             }
             Kind::FinishLate => {
                 let job = self.left();
-                let proof = self.rng.one_of([Proof::Late, Proof::AnyLease]);
-                Command::Lease(LeaseCommand::Finish { job: self.ref_to(job), proof, result: self.bytes(10) })
+                let (job, proof) = (self.ref_to(job), self.rng.one_of([Proof::Late, Proof::AnyLease]));
+                if self.rng.chance(40) {
+                    return (client, Command::Lease(LeaseCommand::Fail { job, proof, failure: Box::default() }));
+                }
+                Command::Lease(LeaseCommand::Finish { job, proof, result: self.bytes(10) })
             }
             Kind::Push | Kind::Track | Kind::Replace | Kind::Cancel | Kind::Collect => {
                 Command::Job(self.job_command(kind))
@@ -277,7 +280,8 @@ impl Script<'_> {
 
     /// A job that was delivered before and is not leased now, if there is one.
     fn left(&mut self) -> Option<JobId> {
-        let left = |memo: &&JobMemo| memo.job.attempts > 0 && memo.job.lease().is_none();
+        let also_new = self.rng.chance(20);
+        let left = |memo: &&JobMemo| (also_new || memo.job.attempts > 0) && memo.job.lease().is_none();
         let left: Vec<JobId> = self.oracle.jobs.iter().filter(left).map(id_of).collect();
         self.rng.pick(&left).copied().filter(|_| !self.rng.chance(10))
     }

@@ -57,6 +57,7 @@ fn everything_happens(tally: &Tally) {
         ("Stray", "Given Handed"),
         ("Sleeper", "First"),
         ("Finish", "Late LateByName"),
+        ("Fail", "LostWithDaemon"),
         ("Clock", "Forward Back Paused"),
         ("Isolation", "Passed"),
         ("Remove", "Beside"),

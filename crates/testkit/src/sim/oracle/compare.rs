@@ -172,6 +172,7 @@ impl Oracle {
         self.forget_idle_queues();
         assert!(engine.meta().next_job >= self.next_job, "a number is used again");
         self.next_job = engine.meta().next_job;
+        self.first_new = self.next_job;
     }
 
     /// Of several jobs that might hold a key, the youngest holds it: it was pushed after the others had released the

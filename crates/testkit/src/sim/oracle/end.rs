@@ -60,11 +60,14 @@ impl Oracle {
     fn left(&self, client: ClientId, (job, proof): Claim) -> Result<JobId, Refusal> {
         let id = self.find(client, job)?;
         let memo = self.job(id).expect("it was just found");
+        let (attempts, is_old) = (u64::from(memo.job.attempts), id.0 < self.first_new);
         let was_its = match proof {
-            Proof::Late => true,
-            Proof::AnyLease => memo.job.attempts > 0,
+            Proof::Late | Proof::AnyLease => attempts > 0 || is_old,
             Proof::Connection => false,
-            Proof::Token(Token(token)) => memo.job.attempts > 0 && token % (1 << 32) == u64::from(memo.job.attempts),
+            Proof::Token(Token(token)) => {
+                let delivery = token % (1 << 32);
+                delivery > 0 && delivery == attempts || is_old && delivery > attempts
+            }
         };
         let taken_back = memo.job.extra.as_deref().is_some_and(|extra| extra.taken_back);
         match memo.job.state {
@@ -118,18 +121,29 @@ impl Oracle {
 
     pub(super) fn fail(&mut self, client: ClientId, claim: Claim, failure: &Failure) -> Answer {
         let id = match self.claimed(client, claim) {
-            Err(Refusal::NotHeld) if claim.1 != Proof::Late => return self.fail_late(client, claim, failure),
+            Err(Refusal::NotHeld) if claim.1 != Proof::Late => {
+                let id = self.left(client, claim)?;
+                let memo = self.job(id).expect("it was just found");
+                let last = memo.job.extra.as_deref().and_then(|extra| extra.failure.as_ref());
+                let is_new = memo.job.state == JobState::Ready && last.is_none_or(|last| last.at < self.began);
+                if id.0 >= self.first_new || !is_new {
+                    return self.fail_late(id, failure);
+                }
+                self.see("Fail::LostWithDaemon");
+                id
+            }
             _ => self.claimed_of(client, claim, QueueKind::Work)?,
         };
         let end = End::Failed(Box::new(failure.clone()));
-        self.end_attempt(id, AttemptEnd::Failed);
+        if self.job(id).is_some_and(|memo| memo.job.lease().is_some()) {
+            self.end_attempt(id, AttemptEnd::Failed);
+        }
         let fate = self.fail_job(id, failure.clone(), &end);
         Ok(Some(Reply::Failed { job: id, fate }))
     }
 
     /// The words of a worker whose reservation ran out are kept, and its report is refused.
-    fn fail_late(&mut self, client: ClientId, claim: Claim, failure: &Failure) -> Answer {
-        let id = self.left(client, claim)?;
+    fn fail_late(&mut self, id: JobId, failure: &Failure) -> Answer {
         if let Some(last) = self.job_mut(id).job.extra.as_deref_mut().and_then(|extra| extra.failure.as_mut())
             && last.kind == "ReservationExpired"
         {

@@ -90,6 +90,9 @@ pub(crate) struct Oracle {
     /// By protocol, since its last flush.
     pub(crate) protocols: BTreeMap<Protocol, Totals>,
     pub(crate) next_job: u64,
+    /// Lower numbers are from before the last restart, and when the daemon began by the wall clock.
+    first_new: u64,
+    began: Timestamp,
     /// The number of restarts.
     pub(crate) boot_count: u64,
     next_worker: u64,
@@ -150,6 +153,8 @@ impl Oracle {
             days: vec![(0, Totals::default())],
             protocols: BTreeMap::new(),
             next_job: 1,
+            first_new: 0,
+            began: Timestamp(0),
             boot_count: 0,
             next_worker: 1,
             back: MIDDLE,

@@ -119,6 +119,9 @@ impl Oracle {
     pub(super) fn await_return(&mut self) {
         let until = self.now.after_ms(self.limits.return_ms);
         let begins = std::mem::take(&mut self.begins);
+        if begins {
+            self.began = self.wall();
+        }
         for memo in self.jobs.iter_mut().filter(|memo| begins && memo.is_away()) {
             if let JobState::Leased(lease) = &mut memo.job.state {
                 (lease.until, memo.lease_due) = (until, until);
