@@ -435,8 +435,7 @@ mod tests {
 
     #[test]
     fn values_that_equal_the_default() {
-        let line = "--keepalive-idle=-1 --keepalive-interval=-1 --keepalive-count=-1 --threads=-1 \
-                    --file-descriptors=0 --queue-type builtin --port 4730";
+        let line = "--keepalive-idle=-1 --keepalive-interval=-1 --keepalive-count=-1 --threads=-1 -f 0 --port 4730";
         assert_eq!(differences(line), Vec::<String>::new());
         assert_eq!(differences("--log-file=stderr --daemon"), ["daemon true"]);
         assert_eq!(differences("--log-file=none --daemon"), ["daemon true", "log.level = \"off\""]);

@@ -6,8 +6,8 @@
 use super::call::Call;
 use super::state::State;
 use super::{
-    attempts, batches, claims, collect, edit, flush, leases, list, policies, push, queues, redrive, schedules, stats,
-    subscriptions, take, why, workers,
+    attempts, batches, claims, collect, edit, flush, leases, list, mutate, policies, push, queues, redrive, schedules,
+    stats, subscriptions, take, why, workers,
 };
 use crate::command::{
     BatchCommand, BulkCommand, ClientCommand, Command, JobCommand, QueueCommand, ScheduleCommand, WorkerCommand,
@@ -101,7 +101,7 @@ fn batch(state: &mut State, command: BatchCommand, call: &mut Call<'_>) -> Outco
 fn bulk(state: &mut State, command: BulkCommand, call: &mut Call<'_>) -> Outcome {
     match command {
         BulkCommand::Mutate { filter, action, after, limit } => {
-            Ok(list::mutate(state, &filter, action, (after, limit), call))
+            Ok(mutate::mutate(state, &filter, action, (after, limit), call))
         }
         BulkCommand::Flush { protocol, after, limit } => flush::flush(state, protocol, (after, limit), call),
         BulkCommand::Redrive { filter, to, delay_ms, per_second, after, limit } => {
@@ -140,7 +140,7 @@ fn answer(state: &State, query: Query, call: &mut Call<'_>) -> Outcome {
             Ok(list::list_jobs(state, (&filter, Some(order)), (after, limit), call))
         }
         Query::Preview { filter, action, after, limit } => {
-            Ok(list::preview(state, &filter, action, (after, limit), call))
+            Ok(mutate::preview(state, &filter, action, (after, limit), call))
         }
         Query::Clients { after, limit } => Ok(list::list_clients(state, (after, limit), call)),
         Query::Workers { after, limit } => Ok(list::list_workers(state, (after, limit), call)),

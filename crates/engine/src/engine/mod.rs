@@ -27,6 +27,7 @@ mod flush;
 mod leases;
 mod list;
 mod memory;
+mod mutate;
 mod part;
 mod place;
 mod policies;

@@ -200,7 +200,7 @@ pub(super) fn about() -> About<'static> {
 }
 
 pub(super) fn export(dir: &Path) -> Vec<u8> {
-    let found = windlass_store::salvage(&StoreConfig::new(dir, SledTables::default())).unwrap();
+    let mut found = windlass_store::salvage(&StoreConfig::new(dir, SledTables::default())).unwrap();
     assert!(found.is_whole());
     let mut lines = Vec::new();
     found.export(about(), &mut lines).unwrap();

@@ -274,7 +274,7 @@ mod tests {
                 assert_eq!(it.wire().written.len(), *bytes, "{writes:?}");
             }
             // A handle that has left parts nothing.
-            [handle(8), end(1), end(2)].map(|event| it.has(event));
+            [handle(8), end(1), end(2)].into_iter().for_each(|event| it.has(event));
             it.wire().written.clear();
             assert_eq!((it.turn(2000), it.wire().written.len()), ("no time".to_owned(), 3), "{writes:?}");
         }

@@ -381,21 +381,23 @@ impl Keys {
     /// Asserts that the keys agree with the jobs of their queue, given each with the number of its key.
     #[cfg(any(test, debug_assertions, feature = "testing"))]
     pub(super) fn check(&self, policy: &Policy, jobs: impl Iterator<Item = (Slot, KeyNumber, Job)>) {
-        let mut expected: BTreeMap<KeyNumber, (u32, u32, u32, BTreeSet<SortKey>, BTreeSet<u64>)> = BTreeMap::new();
+        let mut expected: BTreeMap<KeyNumber, Expected> = BTreeMap::new();
         for (_, number, job) in jobs {
             let (waits, holds) = counts(&job.state);
             let sum = expected.entry(number).or_default();
-            (sum.0, sum.1, sum.2) = (sum.0 + 1, sum.1 + u32::from(waits), sum.2 + u32::from(holds));
+            sum.jobs += 1;
+            sum.waiting += u32::from(waits);
+            sum.held += u32::from(holds);
             if job.state == JobState::Ready {
-                sum.3.insert(place_of(&job, policy));
+                sum.ready.insert(place_of(&job, policy));
             }
             if is_ahead(&job, policy) {
-                sum.4.insert(job.rank);
+                sum.retrying.insert(job.rank);
             }
         }
         let (mut listed, mut due) = (0, 0);
         for (number, key) in (0..).zip(&self.keys).filter_map(|(number, key)| Some((number, key.as_deref()?))) {
-            let (jobs, waiting, held, ready, retrying) = expected.remove(&number).unwrap_or_default();
+            let Expected { jobs, waiting, held, ready, retrying } = expected.remove(&number).unwrap_or_default();
             let text = &key.text;
             assert!(number == NO_KEY || key.jobs == jobs, "{text:?}: jobs");
             assert_eq!((key.waiting, key.held), (waiting, held), "{text:?}: waiting and held");
@@ -416,4 +418,15 @@ impl Keys {
         assert_eq!((listed, due), (self.heads.iter().map(|(_, tree)| tree.len()).sum(), self.due.len()));
         assert!(expected.is_empty(), "keys of jobs that are unknown: {expected:?}");
     }
+}
+
+/// What the jobs of a key say about it.
+#[cfg(any(test, debug_assertions, feature = "testing"))]
+#[derive(Debug, Default)]
+struct Expected {
+    jobs: u32,
+    waiting: u32,
+    held: u32,
+    ready: BTreeSet<SortKey>,
+    retrying: BTreeSet<u64>,
 }
