@@ -99,11 +99,9 @@ pub enum LinkError {
 impl LinkError {
     /// Whether the other daemon is there, and ended the connection before any greeting.
     pub fn is_hang_up(&self) -> bool {
-        match self {
-            Self::Closed => true,
-            Self::Io(why) => matches!(why.kind(), io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset),
-            _ => false,
-        }
+        let is_end =
+            |why: &io::Error| matches!(why.kind(), io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset);
+        matches!(self, Self::Closed) || matches!(self, Self::Io(why) if is_end(why))
     }
 }
 

@@ -7,7 +7,7 @@ use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::ServerCertVerifier as _;
 use rustls::crypto::ring;
 use rustls::pki_types::{InvalidDnsNameError, ServerName, UnixTime};
-use rustls::server::WebPkiClientVerifier;
+use rustls::server::{ParsedCertificate, WebPkiClientVerifier};
 use rustls::{ClientConfig, ServerConfig};
 use tokio::net::TcpStream;
 use tokio_rustls::{TlsAcceptor, TlsConnector};
@@ -65,20 +65,34 @@ fn server_name(address: &str) -> Result<ServerName<'static>, InvalidDnsNameError
     ServerName::try_from(host.trim_start_matches('[').trim_end_matches(']').to_owned())
 }
 
-/// Checks that the files can be used, and that the other daemons, which have the same authority, will accept this one's
-/// certificate now: at its own address when it leads, and as a client's when it follows.
+/// Checks that the files can be used, and that this daemon's certificate is for its own address, which other daemons
+/// require when it leads.
 ///
 /// # Errors
 ///
-/// They cannot, or will not.
+/// They cannot, or it is not.
 pub fn check(files: &windlass_config::Tls, address: &str) -> Result<(), TlsError> {
     if Tls::new(files)?.is_none() {
         return Ok(());
     }
-    let unusable = |reason: String| tls::unusable("certificate", &files.certificate, reason);
-    let at_address = |why: &dyn std::fmt::Display| {
-        unusable(format!("the other daemons would refuse it at this daemon's address, {address}: {why}"))
-    };
+    let name = server_name(address).map_err(|why| refused_at(files, address, &why))?;
+    let chain = tls::certificates("certificate", &files.certificate)?;
+    let Some(own) = chain.first() else { return Ok(()) };
+    let own = ParsedCertificate::try_from(own).map_err(|why| refused_at(files, address, &why))?;
+    rustls::client::verify_server_name(&own, &name).map_err(|why| refused_at(files, address, &why))
+}
+
+/// Checks that the other daemons, which have the same authority, accept this daemon's certificate today: as a server's
+/// when it leads, and as a client's when it follows.
+///
+/// # Errors
+///
+/// They do not.
+pub fn check_today(files: &windlass_config::Tls, address: &str) -> Result<(), TlsError> {
+    if !files.is_on() {
+        return Ok(());
+    }
+    let at_address = |why: &dyn std::fmt::Display| refused_at(files, address, why);
     let name = server_name(address).map_err(|why| at_address(&why))?;
     let chain = tls::certificates("certificate", &files.certificate)?;
     let Some((own, others)) = chain.split_first() else { return Ok(()) };
@@ -87,11 +101,18 @@ pub fn check(files: &windlass_config::Tls, address: &str) -> Result<(), TlsError
     let server = WebPkiServerVerifier::builder_with_provider(Arc::clone(&roots), Arc::clone(&provider)).build();
     let server = server.map_err(|why| at_address(&why))?;
     server.verify_server_cert(own, others, &name, &[], now).map_err(|why| at_address(&why))?;
-    let as_client =
-        |why: &dyn std::fmt::Display| unusable(format!("a leader would refuse it as that of an edge: {why}"));
+    let as_client = |why: &dyn std::fmt::Display| {
+        let reason = format!("a leader would refuse it as that of an edge: {why}");
+        tls::unusable("certificate", &files.certificate, reason)
+    };
     let client = WebPkiClientVerifier::builder_with_provider(roots, provider).build();
     let client = client.map_err(|why| as_client(&why))?;
     client.verify_client_cert(own, others, now).map(drop).map_err(|why| as_client(&why))
+}
+
+fn refused_at(files: &windlass_config::Tls, address: &str, why: &dyn std::fmt::Display) -> TlsError {
+    let reason = format!("the other daemons would refuse it at this daemon's address, {address}: {why}");
+    tls::unusable("certificate", &files.certificate, reason)
 }
 
 fn client(files: &windlass_config::Tls) -> Result<ClientConfig, TlsError> {

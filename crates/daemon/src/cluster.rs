@@ -21,6 +21,13 @@ pub(crate) fn check_certificates(files: &windlass_config::Tls, address: &str) ->
     tls::check(files, address).map_err(|reason| ConfigError::Tls { protocol: "cluster", reason })
 }
 
+/// Checks that the other daemons will accept this one's certificate today.
+pub(crate) fn check_certificates_today(config: &Config) -> Result<(), ConfigError> {
+    let section = &config.cluster;
+    tls::check_today(&section.tls, &section.address())
+        .map_err(|reason| ConfigError::Tls { protocol: "cluster", reason })
+}
+
 /// Binds the addresses of the links.
 pub(crate) fn bind(config: &Config) -> Result<Listening, Failure> {
     Listening::bind(&config.cluster.listen)
@@ -56,6 +63,10 @@ impl Joining {
     /// A thread cannot start, or a certificate cannot be used.
     pub(crate) fn start(self, config: &Config, view: Arc<View>) -> Result<Member, Failure> {
         let Self { broker, listening, relay } = self;
+        // It may lead all the same, and a certificate may be replaced while it does.
+        if let Err(why) = check_certificates_today(config) {
+            tracing::error!(%why, "this daemon and the others cannot link");
+        }
         let edge = Arc::clone(broker.edge());
         let cluster = Cluster::start(settings(config)?, listening, (edge, relay), view).map_err(no_threads)?;
         Ok(Member { cluster, broker })

@@ -17,6 +17,7 @@ use windlass_store::{
 };
 use windlass_table_sled::SledTables;
 
+use crate::cluster;
 use crate::config::Config;
 use crate::failure::Failure;
 use crate::operator_port::OperatorPort;
@@ -131,7 +132,10 @@ pub fn open(config: &Config) -> Result<Opened, Failure> {
     if config.remote.is_some() {
         make_directory(&config.data_dir)?;
     }
-    patiently(config, || try_open(config))
+    patiently(config, || {
+        config.remote.iter().try_for_each(|remote| remote.admit())?;
+        try_open(config)
+    })
 }
 
 /// Opens the store for work on it, and makes no directory for anything else.
@@ -382,8 +386,12 @@ pub fn accept_loss(config: &Config) -> Result<(), Failure> {
 ///
 /// The directory or the database cannot be used, or a queue in it has another kind than a listener serves.
 pub fn look(config: &Config) -> Result<String, Failure> {
+    if config.cluster.is_on() {
+        cluster::check_certificates_today(config)?;
+    }
     if let Some(remote) = &config.remote {
-        let state = remote.look().map_err(|error| Failure::data_at(remote.name(), error))?;
+        let admitted = remote.admit().and_then(|()| remote.look());
+        let state = admitted.map_err(|error| Failure::data_at(remote.name(), error))?;
         return Ok(match state {
             State::New => "new".to_owned(),
             State::Kept => "kept".to_owned(),

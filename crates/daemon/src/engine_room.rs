@@ -140,6 +140,7 @@ pub(crate) struct EngineRoom {
 impl EngineRoom {
     /// Another daemon of the cluster prepares to lead. Meanwhile this one serves as before.
     pub(crate) async fn hand_over(&self) {
+        self.checkpoints.hold();
         let hub = Arc::clone(&self.hub);
         let _ = tokio::task::spawn_blocking(move || hub.hand_over()).await;
     }

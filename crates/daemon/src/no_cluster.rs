@@ -29,6 +29,10 @@ pub(crate) fn check_certificates(_: &Tls, _: &str) -> Result<(), ConfigError> {
     Err(ConfigError::senseless("cluster.listen", ABSENT))
 }
 
+pub(crate) fn check_certificates_today(_: &Config) -> Result<(), ConfigError> {
+    Ok(())
+}
+
 pub(crate) struct Joining(Infallible);
 
 impl Joining {

@@ -52,6 +52,7 @@ impl Requests {
 pub struct Checkpoints {
     thread: JoinHandle<()>,
     stop: Arc<AtomicBool>,
+    held: Arc<AtomicBool>,
 }
 
 impl Checkpoints {
@@ -62,12 +63,18 @@ impl Checkpoints {
     ///
     /// The thread cannot start.
     pub fn start(checkpointer: Checkpointer, quiet: Duration) -> std::io::Result<(Self, Requests)> {
-        let stop = Arc::new(AtomicBool::new(false));
+        let (stop, held) = (Arc::<AtomicBool>::default(), Arc::<AtomicBool>::default());
         let (requests, requested) = mpsc::channel();
-        let work = Work { checkpointer, quiet, requested, stop: Arc::clone(&stop), is_lost: false };
+        let (for_work, held_back) = (Arc::clone(&stop), Arc::clone(&held));
+        let work = Work { checkpointer, quiet, requested, stop: for_work, held: held_back, is_lost: false };
         let thread = thread::Builder::new().name("checkpoint".into()).spawn(move || work.run())?;
         let requests = Requests { requests, thread: thread.thread().clone() };
-        Ok((Self { thread, stop }, requests))
+        Ok((Self { thread, stop, held }, requests))
+    }
+
+    /// From now on it begins no checkpoint: another daemon reads the table, which must not change.
+    pub fn hold(&self) {
+        self.held.store(true, Ordering::Release);
     }
 
     /// Ends it, after a checkpoint that is in progress.
@@ -92,6 +99,7 @@ struct Work {
     quiet: Duration,
     requested: mpsc::Receiver<Request>,
     stop: Arc<AtomicBool>,
+    held: Arc<AtomicBool>,
     /// A file of the log is missing.
     is_lost: bool,
 }
@@ -114,6 +122,9 @@ impl Work {
             if looked.elapsed() >= FILES_EVERY {
                 looked = Instant::now();
                 self.look_for_files();
+            }
+            if self.held.load(Ordering::Acquire) {
+                continue;
             }
             let seen = self.look();
             let is_worth_while = || self.checkpointer.is_worth_while();

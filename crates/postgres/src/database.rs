@@ -19,7 +19,7 @@ use crate::names::refused;
 use crate::schema::{self, Storage};
 use crate::table::{PostgresScan, PostgresTable};
 use crate::tail::{Tail, read_rows};
-use crate::taking::{check, in_use, present_holder, take};
+use crate::taking::{admit, check, compare, in_use, present_holder, take};
 
 /// A store in PostgreSQL.
 #[derive(Clone, Debug)]
@@ -64,10 +64,20 @@ impl Remote for Database {
         }
         let Some(version) = schema::version(&link)? else { return Ok(State::New) };
         check(&link, target)?;
+        compare(&link, target)?;
         if version == 0 {
             return Ok(State::New);
         }
         Ok(present_holder(&link)?.map_or(State::Kept, |holder| State::Held(holder.name)))
+    }
+
+    fn admit(&self) -> Result<(), Error> {
+        let target = &self.target()?;
+        let link = Link::open(target)?;
+        if let Some(why) = schema::permission(&link)? {
+            return Err(refused(&target.place, why));
+        }
+        if schema::version(&link)?.is_some() { admit(&link, target) } else { Ok(()) }
     }
 
     fn holder(&self) -> Result<Option<Holder>, Error> {
@@ -151,10 +161,12 @@ impl Database {
         let target = self.target()?;
         let begun = Instant::now();
         let link = Link::open(&target)?;
-        schema::make_lease(&link).map_err(|why| match schema::permission(&link) {
-            Ok(Some(lacks)) => refused(&target.place, lacks),
-            Ok(None) | Err(_) => why,
-        })?;
+        let made = schema::make_lease(&link);
+        // A user who may write and does not own the tables could lead until the first checkpoint.
+        if let Ok(Some(lacks)) = schema::permission(&link) {
+            return Err(refused(&target.place, lacks));
+        }
+        made?;
         let (lease, early) = take(&link, (&target, overflow), begun)?;
         let keeper = Keeper::start(&lease, Link::open(&target)?, &target).map_err(|why| failed(&target, why))?;
         Ok(Taken { target, link, lease, keeper, early })

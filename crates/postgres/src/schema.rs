@@ -60,12 +60,14 @@ pub(crate) fn make_lease(link: &Link) -> Result<(), Error> {
 
 /// The columns that the first version of the lease did not have. Earlier programs leave them as they are.
 const ADDED: &str = "link text NOT NULL DEFAULT '', hand_over smallint NOT NULL DEFAULT 0, \
-                     cluster text NOT NULL DEFAULT '', link_version bigint NOT NULL DEFAULT 0";
+                     cluster text NOT NULL DEFAULT '', link_version bigint NOT NULL DEFAULT 0, \
+                     progress bigint NOT NULL DEFAULT 0, lease_ms bigint NOT NULL DEFAULT 0";
 
 /// Adds the columns that the lease of an earlier version does not have.
 fn add_columns(link: &Link) -> Result<(), Error> {
     let lease = link.lease();
-    match link.try_query(&format!("SELECT link, hand_over, cluster, link_version FROM {lease} WHERE id = 1"), &[]) {
+    let names: Vec<&str> = ADDED.split(", ").filter_map(|column| column.split(' ').next()).collect();
+    match link.try_query(&format!("SELECT {} FROM {lease} WHERE id = 1", names.join(", ")), &[]) {
         Ok(_) => Ok(()),
         Err(why) if has_code(&why, &SqlState::UNDEFINED_COLUMN) => {
             let add = ADDED.split(", ").map(|column| format!("ADD COLUMN IF NOT EXISTS {column}"));
@@ -85,8 +87,9 @@ pub(crate) fn permission(link: &Link) -> Result<Option<String>, Error> {
                     has_database_privilege(current_database(), 'CREATE'),
                     coalesce((SELECT has_schema_privilege(oid, 'USAGE') AND has_schema_privilege(oid, 'CREATE')
                               FROM pg_namespace WHERE nspname = $1), true),
-                    coalesce((SELECT pg_has_role(relowner, 'USAGE') FROM pg_class
-                              WHERE relname = 'lease' AND relnamespace = (SELECT oid FROM pg_namespace WHERE nspname = $1)),
+                    coalesce((SELECT bool_and(pg_has_role(relowner, 'USAGE')) FROM pg_class
+                              WHERE relkind = 'r' AND relnamespace = (SELECT oid FROM pg_namespace WHERE nspname = $1)
+                                  AND (relname IN ('lease', 'pages') OR relname ~ '^log_[0-9]+$')),
                              true)";
     let rows = link.query(DOING, look, &[&schema])?;
     let Some(row) = rows.first() else { return Ok(None) };

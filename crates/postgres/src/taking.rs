@@ -34,7 +34,7 @@ pub(crate) fn take(
     begun: Instant,
 ) -> Result<(Arc<Lease>, Option<EarlyRead>), Error> {
     let mut early = None;
-    let (mut first, began) = (None, Instant::now());
+    let (mut first, mut told, began) = (None, 0, Instant::now());
     check(link, target)?;
     // The database may have stood still: its holder gets the time to renew the lease.
     let is_slow = begun.elapsed() > target.lease / STALE;
@@ -61,9 +61,11 @@ pub(crate) fn take(
         }
         if stage != Stage::None || began.elapsed() > target.lease / PARTS * MISSED {
             let early = early.get_or_insert_with(|| EarlyRead::begin(target, overflow));
-            let at = if early.is_finished() { Stage::Ready } else { Stage::Reading };
-            if (Stage::Offered..at).contains(&stage) {
-                hand_over::answer(link, at)?;
+            let (at, progress) = (if early.is_finished() { Stage::Ready } else { Stage::Reading }, early.progress());
+            let is_news = stage < at || progress != told;
+            if (Stage::Offered..=at).contains(&stage) && is_news {
+                told = progress;
+                hand_over::answer(link, at, progress)?;
             }
         }
         thread::sleep(LOOK_EVERY);
@@ -104,15 +106,62 @@ fn speaks(number: i64, epoch: i64) -> Option<u8> {
     if number / VERSIONS == epoch { u8::try_from(number % VERSIONS).ok() } else { None }
 }
 
+/// The name of the cluster that the store belongs to; empty if it belongs to none.
+fn owner(link: &Link) -> Result<String, Error> {
+    let look = format!("SELECT to_jsonb(lease) ->> 'cluster' FROM {} lease WHERE id = 1", link.lease());
+    let rows = link.query("reading the lease of", &look, &[])?;
+    Ok(rows.first().and_then(|row| row.get(0)).unwrap_or_default())
+}
+
+/// Refuses a cluster's store to a daemon that is part of none: the cluster's daemons would find no way to it.
+pub(crate) fn admit(link: &Link, target: &Target) -> Result<(), Error> {
+    let cluster = owner(link)?;
+    if cluster.is_empty() || !target.cluster.is_empty() {
+        return Ok(());
+    }
+    let why = format!(
+        "the store belongs to the cluster {cluster:?}, and this daemon is part of none (cluster.listen): a daemon that is to \
+         have the store alone takes it with UPDATE {} SET cluster = '' while no daemon runs",
+        link.lease()
+    );
+    Err(refused(&target.place, why))
+}
+
+/// Refuses settings with which this daemon could not follow or succeed the present holder: that of another length of the
+/// lease, and that of a daemon elsewhere which has this daemon's address.
+pub(crate) fn compare(link: &Link, target: &Target) -> Result<(), Error> {
+    let look = format!(
+        "SELECT holder, link, (to_jsonb(lease) ->> 'lease_ms')::bigint FROM {} lease
+         WHERE id = 1 AND until >= clock_timestamp()",
+        link.lease()
+    );
+    let rows = link.query("reading the lease of", &look, &[])?;
+    let Some(row) = rows.first().filter(|_| !target.cluster.is_empty()) else { return Ok(()) };
+    let (name, address): (String, String) = (row.get(0), row.get(1));
+    let lease_ms = row.get::<_, Option<i64>>(2).and_then(|ms| u64::try_from(ms).ok()).unwrap_or_default();
+    if lease_ms != 0 && lease_ms != as_ms(target.lease) {
+        let own_ms = as_ms(target.lease);
+        let why = format!(
+            "postgres.lease is {own_ms} ms here, and {lease_ms} ms at {name}, which leads: set the same at all"
+        );
+        return Err(refused(&target.place, why));
+    }
+    let uname = rustix::system::uname();
+    if address == target.link && !name.starts_with(&format!("{} (", uname.nodename().to_string_lossy())) {
+        let why =
+            format!("{name} leads under this daemon's address, {address} (cluster.address): each daemon needs its own");
+        return Err(refused(&target.place, why));
+    }
+    Ok(())
+}
+
 /// Refuses a store that belongs to another cluster, or whose holder speaks no version of the links that this program
 /// speaks.
 pub(crate) fn check(link: &Link, target: &Target) -> Result<(), Error> {
     if target.cluster.is_empty() {
         return Ok(());
     }
-    let look = format!("SELECT to_jsonb(lease) ->> 'cluster' FROM {} lease WHERE id = 1", link.lease());
-    let rows = link.query("reading the lease of", &look, &[])?;
-    let cluster: String = rows.first().and_then(|row| row.get(0)).unwrap_or_default();
+    let cluster = owner(link)?;
     if !cluster.is_empty() && cluster != target.cluster {
         return Err(refused(
             &target.place,
@@ -147,6 +196,7 @@ fn take_if_free(link: &Link, target: &Target, seen: &str) -> Result<Option<i64>,
     let take = format!(
         "UPDATE {} SET epoch = epoch + 1, holder = $1, link = $3, hand_over = 0,
              until = clock_timestamp() + $2::bigint * interval '1 millisecond',
+             lease_ms = $2,
              cluster = CASE WHEN $4::text = '' THEN cluster ELSE $4 END, link_version = (epoch + 1) * {VERSIONS} + $5::bigint
          WHERE id = 1 AND until < clock_timestamp() AND ($4 = '' OR cluster IN ('', $4))
              AND clock_timestamp() < $6::text::timestamptz + $2::bigint * interval '1 millisecond' / {STALE}

@@ -143,6 +143,15 @@ pub trait Remote: fmt::Debug + Send + Sync {
     /// If the store cannot be reached.
     fn look(&self) -> Result<State, Error>;
 
+    /// Refuses a store that belongs to a group of daemons of which this one is not part. Changes nothing.
+    ///
+    /// # Errors
+    ///
+    /// It does, or cannot be reached.
+    fn admit(&self) -> Result<(), Error> {
+        Ok(())
+    }
+
     /// The process that has the store; `None`: no process has it, or there is none. Changes nothing.
     ///
     /// # Errors

@@ -4,6 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};
 
+use rcgen::ExtendedKeyUsagePurpose;
 use windlass_testkit::daemon::free_port;
 
 use super::daemons::Daemons;
@@ -21,7 +22,7 @@ fn windlass(command: &str, dir: &Path, keys: &str) -> Output {
     Command::new(env!("CARGO_BIN_EXE_windlass")).args([command, "-c"]).arg(&file).env_clear().output().unwrap()
 }
 
-fn said(output: &Output) -> String {
+fn said_by(output: &Output) -> String {
     [&output.stdout[..], &output.stderr[..]].map(String::from_utf8_lossy).concat()
 }
 
@@ -49,9 +50,14 @@ fn a_store_belongs_to_its_cluster() {
     let is_refused = |when: &str| {
         for command in ["serve", "check"] {
             let output = windlass(command, dir.path(), &beta());
-            let said = said(&output);
+            let said = said_by(&output);
             assert_eq!(output.status.code(), Some(4), "{when}, {command}: {said}");
             assert!(said.contains("belongs to the cluster \"alpha\"") && said.contains("\"beta\""), "{when}: {said}");
+            let patient = format!("server.in_use_timeout = \"1h\"\n{}", postgres.section());
+            let output = windlass(command, dir.path(), &patient);
+            let said = said_by(&output);
+            assert_eq!(output.status.code(), Some(4), "{when}, {command}, alone: {said}");
+            assert!(said.contains("this daemon is part of none"), "{when}: {said}");
         }
     };
     is_refused("alpha leads");
@@ -70,12 +76,54 @@ fn a_daemon_that_the_others_would_not_understand_is_refused() {
     let mut daemons = Daemons::on(postgres.section());
     daemons.add("name = \"alpha\"");
     let speaks = postgres.number("SELECT link_version % 256 FROM windlass.lease");
+    let lease_ms = postgres.number("SELECT lease_ms FROM windlass.lease");
+    let check = |lease_ms: u64| {
+        let store = format!("{}lease = \"{lease_ms}ms\"\n", postgres.section());
+        windlass("check", dir.path(), &sections(&store, &on_loopback("alpha")))
+    };
     for (leader, is_refused) in [(speaks + 1, false), (speaks + 2, true)] {
         postgres.ask(&format!("UPDATE windlass.lease SET link_version = epoch * 256 + {leader}"));
-        let output = windlass("check", dir.path(), &sections(&postgres.section(), &on_loopback("alpha")));
-        let said = said(&output);
+        let output = check(lease_ms);
+        let said = said_by(&output);
         assert_eq!(output.status.code(), Some(if is_refused { 4 } else { 0 }), "{said}");
         assert_eq!(said.contains(&format!("leads with version {leader} of the link")), is_refused, "{said}");
+    }
+    postgres.ask(&format!("UPDATE windlass.lease SET link_version = epoch * 256 + {speaks}"));
+    let said = said_by(&check(lease_ms + 1));
+    assert!(said.contains(&format!("postgres.lease is {} ms here, and {lease_ms} ms at", lease_ms + 1)), "{said}");
+}
+
+/// The first change of the leader would show it.
+#[test]
+fn a_check_finds_a_certificate_that_other_daemons_refuse() {
+    let (dir, authority, stranger) = (tempfile::tempdir().unwrap(), Authority::new(), Authority::new());
+    let used_as = |purposes: &[ExtendedKeyUsagePurpose]| {
+        authority.sign_with("127.0.0.1", |params| params.extended_key_usages = purposes.to_vec())
+    };
+    let (server, client) = (ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth);
+    let expired = authority.sign_with("127.0.0.1", |params| params.not_after = rcgen::date_time_ymd(2020, 1, 1));
+    let table = [
+        (used_as(&[server.clone(), client.clone()]), ""),
+        (used_as(&[server]), "a leader would refuse it"),
+        (used_as(&[client]), "at this daemon's address"),
+        (expired, "at this daemon's address"),
+        (stranger.sign("127.0.0.1"), "at this daemon's address"),
+    ];
+    for (at, (shown, expected)) in table.into_iter().enumerate() {
+        let write = |name: &str, text: &str| {
+            let path = dir.path().join(format!("{at}.{name}"));
+            fs::write(&path, text).unwrap();
+            path
+        };
+        let (certificate, key) = (write("crt", &shown.certificate), write("key", &shown.key));
+        let ca = write("ca", &authority.certificate);
+        let tls = format!("[cluster.tls]\ncertificate = {certificate:?}\nkey = {key:?}\nclient_ca = {ca:?}");
+        // No database is there: the certificates come first.
+        let store = "postgres.url = \"postgres://127.0.0.1:1/none\"";
+        let output = windlass("check", dir.path(), &sections(store, &format!("listen = [\"127.0.0.1:7425\"]\n{tls}")));
+        let said = said_by(&output);
+        let is_refused = output.status.code() == Some(2);
+        assert_eq!((is_refused, said.contains(expected)), (!expected.is_empty(), true), "{at}: {said}");
     }
 }
 
@@ -104,7 +152,7 @@ fn a_check_finds_what_would_fail_when_the_daemon_leads() {
     for (listen, address, host, code, expected) in table {
         let cluster = format!("listen = [{listen:?}]\naddress = {address:?}\n{}", tls(host));
         let output = windlass("check", dir.path(), &sections(&postgres.section(), &cluster));
-        let said = said(&output);
+        let said = said_by(&output);
         assert_eq!((output.status.code(), said.contains(expected)), (Some(code), true), "{cluster}: {said}");
     }
     let store = format!(
@@ -113,22 +161,26 @@ fn a_check_finds_what_would_fail_when_the_daemon_leads() {
         write("ca.crt", &authority.certificate)
     );
     let output = windlass("check", dir.path(), &sections(&store, &on_loopback("windlass")));
-    assert!(said(&output).contains("postgres.sslmode"), "{}", said(&output));
+    assert!(said_by(&output).contains("postgres.sslmode"), "{}", said_by(&output));
     postgres.ask("CREATE USER poor");
     postgres.ask("CREATE SCHEMA rich CREATE TABLE rich.lease (id int)");
     postgres.ask("GRANT USAGE, CREATE ON SCHEMA rich TO poor");
     postgres.ask("CREATE SCHEMA closed");
+    postgres.ask("CREATE SCHEMA mixed CREATE TABLE mixed.lease (id int) CREATE TABLE mixed.pages (key bytea)");
+    postgres.ask("GRANT USAGE, CREATE ON SCHEMA mixed TO poor");
+    postgres.ask("ALTER TABLE mixed.lease OWNER TO poor");
     let poor = postgres.section().replace("windlass@", "poor@");
     let table = [
         ("windlass", "may not make the schema windlass: GRANT CREATE ON DATABASE postgres TO poor"),
         ("closed", "may not make tables: GRANT USAGE, CREATE ON SCHEMA closed TO poor"),
         ("rich", "do not belong to the user poor"),
+        ("mixed", "do not belong to the user poor"),
     ];
     for (schema, expected) in table {
         let store = format!("{poor}schema = {schema:?}");
         for command in ["check", "serve"] {
             let output = windlass(command, dir.path(), &sections(&store, &on_loopback("windlass")));
-            let said = said(&output);
+            let said = said_by(&output);
             assert_eq!((output.status.code(), said.contains(expected)), (Some(4), true), "{command} {schema}: {said}");
         }
     }

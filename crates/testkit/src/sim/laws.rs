@@ -204,14 +204,11 @@ impl Laws {
                 assert!(!self.ended.contains(&job.id), "the end of {job:?} was acknowledged");
                 self.untouched.remove(&job.id);
             }
-            match event {
-                Event::Reply(_, Reply::Finished(job) | Reply::Failed { job, .. }) => {
-                    assert!(!self.untouched.contains(job), "no worker had {job:?}");
-                    if matches!(event, Event::Reply(_, Reply::Finished(_))) {
-                        self.ended.insert(*job);
-                    }
+            if let Event::Reply(_, Reply::Finished(job) | Reply::Failed { job, .. }) = event {
+                assert!(!self.untouched.contains(job), "no worker had {job:?}");
+                if matches!(event, Event::Reply(_, Reply::Finished(_))) {
+                    self.ended.insert(*job);
                 }
-                _ => {}
             }
         }
     }
