@@ -124,10 +124,13 @@ fn eventmq(seen: &Seen, address: SocketAddr) {
     }
 }
 
+/// Pushes until the daemon is gone.
+type Client = fn(&Seen, SocketAddr);
+
 fn push(seen: &Arc<Seen>, daemon: &Daemon) -> Vec<JoinHandle<()>> {
-    let clients: [(fn(&Seen, SocketAddr), &str); 4] =
+    let clients: [(Client, &str); 4] =
         [(gearman, "gearman"), (faktory, "faktory"), (spiderq, "spiderq"), (eventmq, "eventmq")];
-    let client = |(client, protocol): (fn(&Seen, SocketAddr), &str)| {
+    let client = |(client, protocol): (Client, &str)| {
         let (seen, address) = (Arc::clone(seen), daemon.address(protocol));
         thread::spawn(move || client(&seen, address))
     };

@@ -235,7 +235,8 @@ mod tests {
             let checkpointer = checkpointer(&table);
             let (_, requested) = mpsc::channel();
             let stop = Arc::new(AtomicBool::new(stops));
-            let mut work = Work { checkpointer, quiet: Duration::ZERO, requested, stop, is_lost: false };
+            let mut work =
+                Work { checkpointer, quiet: Duration::ZERO, requested, stop, held: Arc::default(), is_lost: false };
             table.fail(0);
             let logged = captured(|| assert!(!work.make(Scope::Everything)));
             assert_eq!(logged.matches("a checkpoint failed").count(), warnings, "{logged}");

@@ -176,7 +176,7 @@ impl Life {
             self.judge(&context);
             let next = context.events.iter().find_map(|(_, event)| match event {
                 Event::Reply(_, Reply::Mutated { next, .. }) => Some(*next),
-                _ => None,
+                Event::Reply(..) | Event::Notice(_) => None,
             });
             if let Some(next) = next {
                 return next;
