@@ -112,34 +112,38 @@ fn full_segments(data: &Path) -> Vec<(PathBuf, Vec<u8>)> {
     all.into_iter().map(|(_, path)| (path.clone(), fs::read(path).unwrap())).collect()
 }
 
-/// Files of the store become shorter, or have other bytes: each client gets the answer after which it tries again, and
-/// the jobs keep their places.
+/// Files of the store become shorter, or have other bytes: the job whose turn it is dies, and no other one. Its body is
+/// there again when the files are.
 #[test]
-fn jobs_whose_bodies_cannot_be_read_keep_their_places() {
-    let dir = tempfile::tempdir().unwrap();
-    let mut daemon = daemon(dir.path()).set(SMALL_MEMORY).eventmq("").start();
-    push_all(&daemon);
-    daemon.kill();
-    daemon.restart();
-    let files = full_segments(&dir.path().join("data"));
-    assert!(files.len() > 1, "{} files", files.len());
+fn a_job_whose_body_cannot_be_read_dies_alone() {
     let damages: [fn(&Path, &[u8]); 2] = [
         |path, _| fs::File::options().write(true).open(path).unwrap().set_len(0).unwrap(),
         |path, bytes| fs::write(path, vec![7; bytes.len()]).unwrap(),
     ];
     for damage in damages {
+        let dir = tempfile::tempdir().unwrap();
+        let mut daemon = daemon(dir.path()).set(SMALL_MEMORY).eventmq("").start();
+        push_all(&daemon);
+        daemon.kill();
+        daemon.restart();
+        let files = full_segments(&dir.path().join("data"));
+        assert!(files.len() > 1, "{} files", files.len());
         files.iter().for_each(|(path, bytes)| damage(path, bytes));
         let mut gearman = Peer::connect(daemon.address("gearman")).unwrap();
         gearman.can_do("backlog").unwrap();
         assert!(gearman.grab().unwrap().is_none());
+        let http = Http(daemon.address("http"));
+        let dead = json(http, "/api/v1/jobs?state=dead");
+        assert_eq!(dead["jobs"][0]["failure"]["message"], "its body cannot be read", "{dead}");
         files.iter().for_each(|(path, bytes)| fs::write(path, bytes).unwrap());
+        let log = daemon.log_text();
+        let lines: Vec<_> = log.lines().filter(|line| line.contains("cannot be read back into memory")).collect();
+        assert!(!lines.is_empty() && lines.iter().all(|line| line.contains("segment-")), "{log}");
+        assert_eq!(changed(http, "retry?state=dead"), 1);
+        drain_gearman(daemon.address("gearman"), (1..GEARMAN).chain([0]));
+        assert_eq!(drain_fwp(daemon.address("faktory")).len(), FWP / 10 * 9);
+        drain_others(&daemon);
     }
-    let log = daemon.log_text();
-    let lines: Vec<_> = log.lines().filter(|line| line.contains("the job keeps its place")).collect();
-    assert!(!lines.is_empty() && lines.iter().all(|line| line.contains("segment-")), "{log}");
-    drain_gearman(daemon.address("gearman"), 0..GEARMAN);
-    assert_eq!(drain_fwp(daemon.address("faktory")).len(), FWP / 10 * 9);
-    drain_others(&daemon);
 }
 
 /// Runs a command on the data in a directory, which must succeed.

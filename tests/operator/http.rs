@@ -883,7 +883,7 @@ fn a_busy_default_address_does_not_keep_the_daemon_from_starting() {
     // If this fails, another program has the port, which is as good.
     let _taken = std::net::TcpListener::bind("127.0.0.1:7420");
     let dir = tempfile::tempdir().unwrap();
-    let daemon = common::daemon(dir.path()).set("[http]\nlisten = [\"127.0.0.1:7420\"]\n").start();
+    let daemon = common::daemon(dir.path()).set("[http]\nlisten = [\"localhost:7420\"]\n").start();
     assert!(daemon.log_text().contains("the default address is in use"), "{}", daemon.log_text());
     let mut peer = Peer::connect(daemon.address("gearman")).unwrap();
     assert!(peer.line("version").unwrap().starts_with("OK "));

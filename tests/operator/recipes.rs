@@ -72,14 +72,15 @@ fn api_quota() {
     let dir = tempfile::tempdir().unwrap();
     let (daemon, began) = with("API quota", dir.path());
     let mut peer = gearman(&daemon);
-    (0..4).for_each(|_| drop(peer.submit("mail", "", "x").unwrap()));
-    for number in 1..=3 {
+    (0..23).for_each(|_| drop(peer.submit("mail", "", "x").unwrap()));
+    (0..20).for_each(|_| drop(next(&mut peer)));
+    for number in 1..=2 {
         next(&mut peer);
-        let at_soonest = Duration::from_millis(600) * number;
+        let at_soonest = Duration::from_millis(750) * number;
         assert!(began.elapsed() >= at_soonest, "start {number} after {:?}", began.elapsed());
     }
     let row = Http(daemon.address("http")).get("/api/v1/queues/mail").json();
-    assert_eq!(row["policy"]["rate"], "100 per 1m, burst 20");
+    assert_eq!(row["policy"]["rate"], "80 per 1m, burst 20");
 }
 
 #[test]

@@ -34,8 +34,10 @@ const STEP_BYTES: u64 = 1 << 20;
 const READ_BYTES: u64 = 8 << 20;
 /// Bodies that are given out at once.
 const READ_BODIES: usize = 1_024;
-/// How long a body that cannot be read is tried again, before its job is passed over.
-const TRIED_FOR: Duration = Duration::from_secs(2);
+/// How long a body that cannot be read is tried again, before its job is passed over: less than clients of HTTP wait.
+const TRIED_FOR: Duration = Duration::from_secs(1);
+/// Bodies that are known to have been given up.
+const GIVEN_UP_MAX: usize = 1 << 16;
 /// The pause between two tries, and after bodies could not be written.
 const PAUSE: Duration = Duration::from_millis(100);
 
@@ -55,7 +57,14 @@ impl Loader {
     pub fn start(hub: Arc<Hub>, file: BodyFile) -> io::Result<Self> {
         let stop = Arc::new(AtomicBool::new(false));
         let _ = hub.loading.reader.set(file.reader());
-        let work = Work { hub: Arc::clone(&hub), file, again: Vec::new(), stuck_until: None, stop: Arc::clone(&stop) };
+        let work = Work {
+            hub: Arc::clone(&hub),
+            file,
+            again: Vec::new(),
+            given_up: HashSet::default(),
+            stuck_until: None,
+            stop: Arc::clone(&stop),
+        };
         let run = move || {
             if catch_unwind(AssertUnwindSafe(|| work.run())).is_err() {
                 // Clients would wait for their jobs for ever. The log lacks nothing that was acknowledged.
@@ -85,6 +94,8 @@ struct Work {
     file: BodyFile,
     /// Bodies that could not be read, and since when.
     again: Vec<(Load, Instant)>,
+    /// Bodies that could not be read for that long: the next client that asks for one gets its answer after one try.
+    given_up: HashSet<(JobId, Stored)>,
     /// When it looks again whether bodies can leave memory.
     stuck_until: Option<Instant>,
     stop: Arc<AtomicBool>,
@@ -178,6 +189,9 @@ impl Work {
         figures.load_us.fetch_add(us, Ordering::Relaxed);
         figures.loads.fetch_add(bodies.len() as u64, Ordering::Relaxed);
         figures.waited.fetch_add(served.len() as u64, Ordering::Relaxed);
+        if !self.given_up.is_empty() {
+            bodies.keys().for_each(|key| drop(self.given_up.take(key)));
+        }
         self.hub.set_loaded(bodies.iter().filter(|(key, _)| !for_mail.contains(*key)));
         served.sort_by_key(|mailbox| mailbox.client());
         served.dedup_by_key(|mailbox| mailbox.client());
@@ -188,10 +202,15 @@ impl Work {
     /// A body cannot be read. It is tried again for a while; one that no client waits for, when a client does.
     fn failed(&mut self, load: Load, since: Instant, error: &io::Error) {
         let Some(mailbox) = &load.who else { return };
-        if since.elapsed() < TRIED_FOR && !self.hub.stopping() {
+        let key = (load.job, load.from);
+        if since.elapsed() < TRIED_FOR && !self.given_up.contains(&key) && !self.hub.stopping() {
             self.again.push((load, since));
             return;
         }
+        if self.given_up.len() >= GIVEN_UP_MAX {
+            self.given_up.clear();
+        }
+        self.given_up.insert(key);
         self.hub.loading.figures.failed.fetch_add(1, Ordering::Relaxed);
         let job = load.job.0;
         let reason = "body cannot be read";

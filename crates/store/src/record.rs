@@ -163,7 +163,7 @@ pub(crate) fn encode_queue(image: &QueueImage, out: &mut Vec<u8>) {
     let has_policy = image.policy.is_some() || !image.paused_keys.is_empty();
     let flags = [image.is_known(), is_paused, throttled, ruled, paused_at.is_some(), parts != Parts::ALL, has_policy];
     let flags = flags.into_iter().chain([image.saved.is_some()]);
-    out.push((0..).zip(flags).map(|(bit, flag)| u8::from(flag) << bit).sum());
+    put_u64(out, (0..).zip(flags).map(|(bit, flag)| u64::from(flag) << bit).sum());
     for limit in image.jobs_max {
         put_u64(out, limit.map_or(0, |limit| u64::from(limit) + 1));
     }
@@ -328,7 +328,7 @@ fn decode_queue(from: &mut Reader<'_>) -> Result<QueueImage, DecodeError> {
     let id = QueueId(from.u32("a queue's number")?);
     let name = from.owned()?;
     let kind = from.one_of(&KINDS, "a queue's kind")?;
-    let flags = from.below("a queue's flags", 256)?;
+    let flags = from.below("a queue's flags", 1 << 8)?;
     let mut jobs_max = [None; Priority::COUNT];
     for limit in &mut jobs_max {
         let coded = from.below("a queue's limit", 1 << 33)?;

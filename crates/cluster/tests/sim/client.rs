@@ -371,7 +371,7 @@ impl Client {
         let (durable, listens) = (batch.is_some() || rng.chance(80), rng.chance(30));
         let key = rng.one_of(KEYS).filter(|_| batch.is_none() && rng.chance(60));
         let clash = rng.one_of([Clash::Attach, Clash::Attach, Clash::Keep, Clash::Refuse]);
-        let retry = Retry { failures_max: rng.one_of([0, 0, 3]), ..Retry::NONE };
+        let retry = Retry { failures_max: rng.one_of([0, 0, 100]), ..Retry::NONE };
         let job = NewJob {
             durable,
             listen: if listens || !durable { Listen::Yes } else { Listen::No },

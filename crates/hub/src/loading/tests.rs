@@ -100,7 +100,14 @@ impl Bench {
         let (hub, file) = (Arc::new(hub.within(interval)), body_file());
         hub.loading.reader.set(file.reader()).unwrap();
         hub.loading.thread.set(thread::current()).unwrap();
-        let work = Work { hub: Arc::clone(&hub), file, again: Vec::new(), stuck_until: None, stop: Arc::default() };
+        let work = Work {
+            hub: Arc::clone(&hub),
+            file,
+            again: Vec::new(),
+            given_up: HashSet::default(),
+            stuck_until: None,
+            stop: Arc::default(),
+        };
         let mailboxes = (1..=4).map(|client| {
             let (waker, place) = nowhere();
             let place = crate::waker::ConnectionId { client: ClientId(client), ..place };

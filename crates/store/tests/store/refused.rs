@@ -106,7 +106,7 @@ fn a_value_that_the_engine_never_writes_is_refused_by_its_field() {
         ("jobs of a batch that ran", progress(0, &[], [1, 2, 0])),
         ("jobs of a batch that succeeded", progress(0, &[], [2, 1, 2])),
         ("a queue's kind", queue(2, 0, &[0], &[])),
-        ("a queue's flags", queue(0, 128, &[1, 0], &[])),
+        ("a queue's flags", queue(0, 128, &[2, 0], &[])),
         ("a policy's flags", queue(0, 64, &[0], &[&[0][..], &number(1 << 9)].concat())),
         ("a queue's limit", queue(0, 0, &number(1 << 33), &[])),
         ("a throttle's flags", queue(0, 4, &[0], &[8])),
