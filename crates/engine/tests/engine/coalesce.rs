@@ -9,6 +9,8 @@ use windlass_engine::{
 
 use crate::common::*;
 
+mod joins;
+
 const RULE: Coalesce = Coalesce { by_key: false, latest: true, quiet_ms: 100, at_most_ms: Some(250), once_more: true };
 
 fn rule(rule: Coalesce) -> Command {
@@ -423,48 +425,6 @@ fn the_key_of_the_queues_policy_can_be_the_identity() {
     broker.says(1, job("none"), ["1 new j5"]);
     assert_eq!(body(&broker, 1), b"acme|2");
     assert_eq!([3, 4, 5].map(|job| broker.place(job)), ["ready", "ready", "ready"].map(String::from));
-}
-
-/// Whatever it says about its own unique id, and if it has none.
-#[test]
-fn a_background_submit_that_becomes_a_foreground_job_outlasts_its_client_and_all_clients_get_the_end() {
-    let policy = Policy { key: Some(KeySource::Prefix(b'|')), ..Policy::default() };
-    let rows = [(name("q"), QueueSettings { policy, ..QueueSettings::default() })];
-    for unique in [None, Some(Clash::Attach), Some(Clash::Refuse), Some(Clash::Keep)] {
-        let mut broker = Broker::new();
-        broker.hear(1, Command::Queue(QueueCommand::SetPatterns(Box::new(rows.clone().into_iter().collect()))));
-        broker.hear(1, rule(Coalesce { by_key: true, ..RULE }));
-        let unique_of = |key| unique.map(|clash| Unique { key: name(key), clash, until: KeyUntil::End });
-        let waits = |key, text| foreground("", text).with(|job| job.unique = unique_of(key)).retry(0, Backoff::None);
-        broker.says(1, waits("a", "acme|1"), ["1 new j1"]);
-        broker.says(2, waits("b", "acme|2"), ["2 attached j1"]);
-        let background = submit("", "acme|3").retry(-1, Backoff::None).with(|job| job.unique = unique_of("c"));
-        broker.says(3, background, ["3 attached j1"]);
-        broker.hear(1, Command::Client(ClientCommand::Close));
-        broker.at(1_100, []);
-        assert_eq!(taken(&mut broker), Some((1, b"acme|3".to_vec())), "{unique:?}");
-        // It was promised a place among the dead, if it fails.
-        broker.says(4, fail(1), ["2 ended j1 failed oops", "4 failed j1, buried until 15552001100"]);
-    }
-}
-
-#[test]
-fn a_submit_with_a_time_of_its_own_is_a_job_of_its_own() {
-    let mut broker = coalescing(RULE);
-    let timed = |text: &'static str, at| submit("u", text).with(|job| job.not_before = Some(Timestamp(at)));
-    broker.says(1, submit("u", "one"), ["1 new j1"]);
-    broker.says(1, timed("later", 9_000), ["1 new j2"]);
-    broker.says(1, submit("u", "two"), ["1 attached j1"]);
-    // By their unique id such submits meet each other, as they do without the rule.
-    broker.says(1, timed("again", 8_000), ["1 attached j2"]);
-    assert_eq!((broker.place(1), broker.place(2)), ("scheduled 1100".into(), "scheduled 9000".into()));
-    broker.says(1, timed("past", 1_000), ["1 attached j1"]);
-    broker.at(1_100, []);
-    assert_eq!(taken(&mut broker), Some((1, b"past".to_vec())));
-    broker.says(1, submit("u", "three"), ["1 new j3"]);
-    broker.restart(Limits::default());
-    broker.at(9_000, []);
-    assert_eq!((broker.place(2), body(&broker, 2)), ("ready".into(), b"later".to_vec()));
 }
 
 #[test]

@@ -84,7 +84,8 @@ fn everything_happens(tally: &Tally) {
         for name in names.split_whitespace() {
             let count = tally.counts.get(&format!("{kind}::{name}")).copied().unwrap_or_default();
             // Few lives have a stop with a connection at work, a kill between a job and its report, or one of the others.
-            let least = if matches!(kind, "Away" | "Redrive" | "Repeated" | "Coalesce" | "Sleeper" | "Fail") { 3 } else { 75 };
+            let least =
+                if matches!(kind, "Away" | "Redrive" | "Repeated" | "Coalesce" | "Sleeper" | "Fail") { 3 } else { 75 };
             rare.extend((count < least).then(|| format!("{kind}::{name} happened {count} times")));
         }
     }

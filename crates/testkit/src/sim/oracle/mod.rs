@@ -1,8 +1,7 @@
 //! The oracle: the engine's rules implemented in the most obvious, slow way, with plain lists searched from end to end.
 //!
-//! It computes the answer to every command, event by event, and the state afterwards. It shares the engine's vocabulary
-//! (commands, events, jobs) and none of its code. Its rules are those in the documentation of
-//! [`windlass_engine::Command`], [`windlass_engine::Event`] and [`windlass_engine::Job`].
+//! It computes the answer to every command, event by event, and the state afterwards. It shares the engine's vocabulary and
+//! none of its code. Its rules are in the documentation of [`windlass_engine::Command`], `Event` and `Job`.
 
 mod ask;
 mod batch;
