@@ -165,6 +165,7 @@ fn summary(config: &config::Config) -> Result<String, Failure> {
     });
     let tls = if config.cluster.tls.is_on() { " (TLS)" } else { "" };
     let links = config.cluster.listen.iter().map(|it| format!("listen   cluster {it}{tls}\n"));
+    windlass_daemon::check_certificates_today(config)?;
     let state = windlass_daemon::look(config)?;
     let place = config.remote.as_ref().map_or_else(|| config.data_dir.display().to_string(), |remote| remote.name());
     let data = format!("data     {place} ({durability}; {state})\n");

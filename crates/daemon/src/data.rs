@@ -17,7 +17,6 @@ use windlass_store::{
 };
 use windlass_table_sled::SledTables;
 
-use crate::cluster;
 use crate::config::Config;
 use crate::failure::Failure;
 use crate::operator_port::OperatorPort;
@@ -386,9 +385,6 @@ pub fn accept_loss(config: &Config) -> Result<(), Failure> {
 ///
 /// The directory or the database cannot be used, or a queue in it has another kind than a listener serves.
 pub fn look(config: &Config) -> Result<String, Failure> {
-    if config.cluster.is_on() {
-        cluster::check_certificates_today(config)?;
-    }
     if let Some(remote) = &config.remote {
         let admitted = remote.admit().and_then(|()| remote.look());
         let state = admitted.map_err(|error| Failure::data_at(remote.name(), error))?;

@@ -190,7 +190,7 @@ impl Work {
         figures.loads.fetch_add(bodies.len() as u64, Ordering::Relaxed);
         figures.waited.fetch_add(served.len() as u64, Ordering::Relaxed);
         if !self.given_up.is_empty() {
-            bodies.keys().for_each(|key| drop(self.given_up.take(key)));
+            self.given_up.retain(|key| !bodies.contains_key(key));
         }
         self.hub.set_loaded(bodies.iter().filter(|(key, _)| !for_mail.contains(*key)));
         served.sort_by_key(|mailbox| mailbox.client());
