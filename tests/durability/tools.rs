@@ -110,5 +110,6 @@ fn tools_read_more_bodies_than_they_have_memory() {
     fs::write(&db, bytes).unwrap();
     assert_eq!(bounded(&["verify", path(&data)], Stdio::piped()).status.code(), Some(4));
     let saved = lines(&["salvage", path(&data)], &file, 5);
-    assert!((JOBS / 2..JOBS).contains(&saved), "{saved}");
+    // Some of the pages may hold no job any more.
+    assert!((JOBS / 2..=JOBS).contains(&saved), "{saved}");
 }
