@@ -95,6 +95,7 @@ const LIMITS: Limits = Limits {
     dead_ms: 50_000,
     dead_max: 5,
     dead_bytes_max: 20_000,
+    dead_memory_max: 10_000,
     wake_ms: 1_000,
     beat_ms: 60_000,
     return_ms: 5_000,
