@@ -49,6 +49,8 @@ pub enum WarningKind {
     },
     /// Jobs expired before they were taken, and were removed.
     Expired,
+    /// Results, outcomes and what repeated submits must find were forgotten before their time, to make room.
+    Forgotten,
     /// Nine of ten names for queues are in use. Beyond the limit, queues that only their names keep are forgotten.
     QueuesNearlyFull,
     /// New jobs were refused for this reason. `NotUnique` is a normal answer and gives no notice.

@@ -59,6 +59,11 @@ fn log_one(Warning { kind, times, queue, name, why }: &Warning, names: &Protocol
                 "a job expired before a worker took it: dropped it"
             );
         }
+        WarningKind::Forgotten => {
+            let what = "the end of a job was forgotten before its time: results, and what `dedup` remembers, take a quarter of the \
+                        memory for jobs at most (limits.memory, limits.jobs_bytes_max), and none that new jobs need (limits.jobs_max)";
+            warn_limited!("forgotten", times = *times, queue, job = name, "{what}");
+        }
         WarningKind::QueuesNearlyFull => {
             let what = "nine of ten names for queues are in use: see limits.queues_max";
             warn_limited!("queues", times = *times, "{what}");
@@ -155,6 +160,7 @@ mod tests {
             (WarningKind::Expired, 38, "more_like_it=37"),
             (WarningKind::Refused(full), 1, "a job was refused queue=\"mail\" why=queue is full: jobs 7, limit 7"),
             (WarningKind::RunRefused(Refusal::NotUnique), 1, "schedule=\"first\" why=job not unique"),
+            (WarningKind::Forgotten, 2, "the end of a job was forgotten before its time"),
             (WarningKind::Keyless, 1, "no key can be read in a job"),
             (WarningKind::OnDeadRefused(full), 1, "dead=\"first\" why=queue is full: jobs 7, limit 7"),
         ];

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use super::Engine;
 use super::batches::check_callback;
 use super::place::{count, recall_job, remember_put};
-use super::room::{check_bytes_for, check_room_for, drop_dead};
+use super::room::{check_bytes_for, check_room_for, drop_past};
 use super::schedules::check_new_schedule;
 use super::state::{State, own};
 use crate::batches::{Batch, Stage};
@@ -128,7 +128,7 @@ impl Engine {
         let slot = recall_job(state, job);
         count(state, slot, |totals| totals.pushed += 1);
         remember_put(state, slot, context);
-        drop_dead(state, context);
+        drop_past(state, context);
         state.queues.remember_dropped(&mut context.changes);
         Ok(id)
     }

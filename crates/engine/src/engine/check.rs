@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use super::claims;
 use super::due::{has_waited, is_live, next_deadline};
 use super::place::ahead_of;
-use super::room::has_dead_to_drop;
+use super::room::has_past_to_drop;
 use super::serve::{admits_waiter, next_served, next_unclaimed};
 use super::state::State;
 use crate::clients::{Client, check_waiters};
@@ -68,7 +68,7 @@ pub(super) fn check(state: &State) {
     let unclaimed = next_unclaimed(state).filter(|_| !state.starved.has_unclaimed());
     assert!(unclaimed.is_none(), "an unclaimed job waits, and so does a client that takes it");
     let due_at_once = next_deadline(state).is_some_and(|at| at <= state.now);
-    assert!(!has_dead_to_drop(state) || due_at_once, "too many dead jobs, and no tick is due");
+    assert!(!has_past_to_drop(state) || due_at_once, "too many jobs that are over, and no tick is due");
     assert!(!has_waited(state) || due_at_once, "something has waited long enough, and no tick is due");
     state.timers.check(|at, timer| is_live(state, at, timer));
     let things = state.jobs.len() * 3 + state.clients.len() + state.workers.len() + state.queues.len();

@@ -89,7 +89,7 @@ fn may_hold(state: &State, slot: Slot, held: &Held) -> bool {
     let in_grace = state.deferred.is_held(state.now);
     match &job.state {
         JobState::Ready | JobState::Scheduled(_) | JobState::Retrying(_) if job.cycle().is_some() => in_grace,
-        JobState::Parked if job.behind().is_none() => false,
+        JobState::Parked if job.behind().is_none() || job.is_joined() => false,
         JobState::Ready | JobState::Scheduled(_) | JobState::Retrying(_) | JobState::Parked => {
             let delivery = held.token.delivery();
             delivery > job.attempts || in_grace && delivery > 0 && delivery == job.attempts

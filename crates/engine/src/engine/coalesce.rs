@@ -73,7 +73,7 @@ pub(super) fn due_at(state: &State, since: Timestamp, rule: Coalesce) -> Timesta
 /// A new job is the first of its identity, or the one that follows a running one.
 pub(super) fn begin(state: &mut State, id: JobId, behind: Option<JobId>) {
     let Some(slot) = state.jobs.slot(id) else { return };
-    let coalesced = Coalesced { since: state.wall(), submits: 1, attempts: 0, behind };
+    let coalesced = Coalesced { behind, ..Coalesced::first(state.wall()) };
     state.jobs.update(slot, |job| job.extra_mut().coalesced = Some(Box::new(coalesced)));
     state.followers.extend(behind.map(|ahead| (ahead, id)));
 }
@@ -90,7 +90,10 @@ pub(super) fn come_back(state: &mut State, (id, other): (JobId, Option<JobId>), 
         state.jobs.claim_key(last, &mut state.timers);
         remember_put(state, last, context);
     }
-    for slot in behind(state, ahead, &JobState::Ready) {
+    for slot in behind(state, ahead) {
+        if state.jobs.at(slot).is_none_or(|job| job.state != JobState::Ready) {
+            continue;
+        }
         move_job(state, slot, JobState::Parked);
         remember_move(state, slot, context);
     }
@@ -104,7 +107,22 @@ pub(super) fn since(state: &State, slot: Slot) -> Timestamp {
     coalesced.filter(is_of_now).map_or(state.wall(), |(_, it)| it.since)
 }
 
-/// A submit becomes a job that waits. A worker that had the job before must not end it with its new body.
+/// More submits have become a waiting job, the first of them since it ran at this moment. A worker that had the job before
+/// must not end it: it has not seen them.
+pub(super) fn add_submits(state: &mut State, slot: Slot, more: u32, since: Timestamp) {
+    state.jobs.update(slot, |job| {
+        let before = job.attempts;
+        let extra = job.extra_mut();
+        let earlier = extra.coalesced.take().map_or(Coalesced::first(since), |it| *it);
+        let has_run = before > earlier.attempts;
+        extra.taken_back |= has_run;
+        job.attempts = before.saturating_add(has_run.into());
+        let (submits, attempts) = (earlier.submits.saturating_add(more), job.attempts);
+        job.extra_mut().coalesced = Some(Box::new(Coalesced { since, submits, attempts, ..earlier }));
+    });
+}
+
+/// A submit becomes a job that waits.
 pub(super) fn absorb(
     state: &mut State,
     slot: Slot,
@@ -112,19 +130,7 @@ pub(super) fn absorb(
     (rule, at): (Coalesce, Timestamp),
     context: &mut Context,
 ) {
-    let since = since(state, slot);
-    state.jobs.update(slot, |job| {
-        let before = job.attempts;
-        let extra = job.extra_mut();
-        let earlier =
-            extra.coalesced.take().map_or(Coalesced { since, submits: 1, attempts: 0, behind: None }, |it| *it);
-        let has_run = before > earlier.attempts;
-        extra.taken_back |= has_run;
-        let attempts = before.saturating_add(has_run.into());
-        let submits = earlier.submits.saturating_add(1);
-        extra.coalesced = Some(Box::new(Coalesced { since, submits, attempts, ..earlier }));
-        job.attempts = attempts;
-    });
+    add_submits(state, slot, 1, since(state, slot));
     state.jobs.set_expiry(slot, expires, &mut state.timers);
     if rule.latest {
         state.jobs.resubmit(slot, new.name.as_deref().unwrap_or_default(), &new.body, &new.meta);

@@ -5,10 +5,10 @@ use super::batches::advance;
 use super::claims::give_up;
 use super::ends::expire_job;
 use super::failures::expire_lease;
-use super::place::{count, remove_job};
+use super::place::{count, remember_put, remove_job};
 use super::push::push_caused;
 use super::requeue::make_ready;
-use super::room::{drop_dead, has_dead_to_drop};
+use super::room::{drop_past, has_past_to_drop};
 use super::schedules::run_schedule;
 use super::serve::{serve, serve_freed, serve_starved, serve_unclaimed};
 use super::state::State;
@@ -57,8 +57,8 @@ pub(super) fn catch_up(state: &mut State, context: &mut Context) {
         }
         end_visit(state, context);
     }
-    if has_dead_to_drop(state) {
-        drop_dead(state, context);
+    if has_past_to_drop(state) {
+        drop_past(state, context);
         end_visit(state, context);
     }
     if serve_starved(state, context) {
@@ -79,6 +79,7 @@ pub(super) fn catch_up(state: &mut State, context: &mut Context) {
 #[cold]
 fn begin(state: &mut State, context: &mut Context) {
     state.began = Some((state.now, state.wall()));
+    std::mem::take(&mut state.rejoined).into_iter().for_each(|slot| remember_put(state, slot, context));
     await_workers(state);
     await_return(state, context);
     if state.was_killed && state.limits.return_ms > 0 {
@@ -131,7 +132,7 @@ pub(super) fn next_deadline(state: &State) -> Option<Timestamp> {
         return None;
     }
     let (at, _) = next_due(state);
-    let at = if has_dead_to_drop(state) { at.min(state.now) } else { at.min(waited_at(state)) };
+    let at = if has_past_to_drop(state) { at.min(state.now) } else { at.min(waited_at(state)) };
     (at < Timestamp::NEVER).then_some(at)
 }
 

@@ -2,12 +2,13 @@
 
 use bytes::Bytes;
 
-use super::place::{count, count_run, move_job, note_run_end, remember_move, remember_put, remove_job};
-use super::state::State;
+use super::joined::joined;
+use super::place::{count, count_run, end_job, note_run_end, remember_move, remember_put, remove_job};
+use super::state::{State, own};
 use super::warnings::{name_of, warn_end, warn_job};
 use crate::context::Context;
 use crate::event::Notice;
-use crate::ids::{Protocol, QueueId, Timestamp};
+use crate::ids::{JobId, Protocol, QueueId, Timestamp};
 use crate::jobs::{Expiry, Extra, Job, JobState, Slot};
 use crate::outcome::{End, Fate};
 use crate::queues::Queue;
@@ -31,6 +32,20 @@ pub(super) fn give_up(state: &mut State, slot: Slot, end: &End, context: &mut Co
         return Fate::Discarded;
     }
     Fate::Buried(die(state, slot, context))
+}
+
+/// Removes a job that succeeded, or keeps it with this result of a worker of this protocol.
+pub(super) fn end_well(state: &mut State, slot: Slot, (result, by): (&Bytes, Option<Protocol>), context: &mut Context) {
+    // A job that is not durable keeps no result.
+    let extra = state.jobs.at(slot).filter(|job| job.durable).and_then(|job| job.extra.as_deref());
+    let result_keep_ms = extra.map_or(0, |extra| extra.result_keep_ms.max(uncollected_keep_ms(extra)));
+    let keep_ms = extra.and_then(|extra| extra.track).map_or(0, |track| track.keep_ms).max(result_keep_ms);
+    if keep_ms > 0 {
+        let kept = if result_keep_ms > 0 { (Some(own(result)), by) } else { (Some(Bytes::new()), None) };
+        keep_done(state, slot, keep_ms, kept, context);
+    } else {
+        remove_job(state, slot, context);
+    }
 }
 
 /// Removes a job that did not succeed. If it is tracked, or its client is away, its end stays known for a while.
@@ -59,7 +74,7 @@ pub(super) fn keep_done(
         let extra = job.extra_mut();
         (extra.result, extra.result_by) = (result, by.filter(|by| *by != own));
     });
-    move_job(state, slot, JobState::Done(state.now.after_ms(keep_ms)));
+    end_job(state, slot, JobState::Done(state.now.after_ms(keep_ms)), context);
     remember_put(state, slot, context);
 }
 
@@ -90,7 +105,7 @@ pub(super) fn bury(state: &mut State, slot: Slot, context: &mut Context) -> Time
     count(state, slot, |totals| totals.buried += 1);
     note_run_end(state, slot, RunEnd::Dead, context);
     count_run(state, slot, context);
-    move_job(state, slot, JobState::Dead(until));
+    end_job(state, slot, JobState::Dead(until), context);
     remember_move(state, slot, context);
     until
 }
@@ -146,13 +161,40 @@ pub(super) fn collect_no_more(state: &mut State, slot: Slot, context: &mut Conte
     }
 }
 
+/// A job ends like this for its listeners, and for what is a part of it.
+pub(super) fn notify_end(state: &mut State, slot: Slot, end: &End, context: &mut Context) {
+    notify_listeners(state, slot, end, context);
+    if !state.followers.is_empty()
+        && let Some(job) = state.jobs.at(slot).map(|job| job.id)
+    {
+        end_joined(state, job, end, context);
+    }
+}
+
+/// A job has ended by a run: so have the jobs that are a part of it. A job that was only removed leaves them to run.
+fn end_joined(state: &mut State, id: JobId, end: &End, context: &mut Context) {
+    if matches!(end, End::Cancelled | End::Expired) {
+        return;
+    }
+    // The last ones first: a job that is removed has none behind it then.
+    for slot in joined(state, id).into_iter().rev() {
+        notify_listeners(state, slot, end, context);
+        match end {
+            End::Succeeded { result, by } => end_well(state, slot, (result, *by), context),
+            End::Failed(_) | End::Lost | End::TimedOut | End::Expired | End::Cancelled => {
+                end_badly(state, slot, context);
+            }
+        }
+    }
+}
+
 /// Notifies all listeners of a job's end, the newest first, once for each registration, and removes them. If there
 /// is none, the job keeps the name under which its end is collected, unless too much is kept already.
-pub(super) fn notify_end(state: &mut State, slot: Slot, end: &End, context: &mut Context) {
+pub(super) fn notify_listeners(state: &mut State, slot: Slot, end: &End, context: &mut Context) {
     let Some(job) = state.jobs.at(slot).map(|job| job.id) else { return };
     let listeners = state.jobs.take_listeners(slot);
     let room = (state.limits.jobs_bytes_max.min(state.limits.memory_max) / KEPT_SHARE)
-        .saturating_sub(state.jobs.uncollected_bytes());
+        .saturating_sub(state.jobs.kept().uncollected);
     if !listeners.is_empty() || end.bytes() as u64 > room {
         collect_no_more(state, slot, context);
     }

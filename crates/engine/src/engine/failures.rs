@@ -5,13 +5,14 @@ use bytes::Bytes;
 use super::attempts::end_attempt;
 use super::away::not_back;
 use super::ends::{bury_if_durable, give_up, notify_end};
-use super::place::{count, count_run, move_job, remember_move};
+use super::give_way::pause;
+use super::place::{count, count_run};
 use super::requeue::{make_ready, return_to_front, void_token};
 use super::state::{State, own};
 use super::warnings::warn_job;
 use crate::context::Context;
 use crate::ids::JobId;
-use crate::jobs::{AttemptEnd, Backoff, Failure, Holder, JobState, Lease, OnExpiry, Slot};
+use crate::jobs::{AttemptEnd, Backoff, Failure, Holder, Lease, OnExpiry, Slot};
 use crate::outcome::{End, Fate};
 use crate::warning::WarningKind;
 
@@ -65,8 +66,7 @@ pub(super) fn fail_job(
         let rank = state.meta.rank(false);
         make_ready(state, slot, Some(rank), context);
     } else {
-        move_job(state, slot, JobState::Retrying(at));
-        remember_move(state, slot, context);
+        pause(state, slot, at, context);
     }
     Fate::Retried(at)
 }
@@ -116,8 +116,7 @@ fn pause_lost(state: &mut State, slot: Slot, losses: u32, context: &mut Context)
         return make_ready(state, slot, None, context);
     }
     let at = state.now.after_ms(pause_ms + context.roll(pause_ms));
-    move_job(state, slot, JobState::Retrying(at));
-    remember_move(state, slot, context);
+    pause(state, slot, at, context);
 }
 
 /// A lease has run out.

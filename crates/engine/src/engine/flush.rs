@@ -8,7 +8,8 @@ use super::state::State;
 use crate::context::Context;
 use crate::event::Reply;
 use crate::ids::{JobId, Protocol, QueueId};
-use crate::queues::{Queue, View};
+use crate::jobs::{Job, JobState, JobStateKind};
+use crate::queues::Queue;
 use crate::refusal::{Outcome, Refusal};
 use crate::request::{Cursor, Filter, QueueKind};
 use crate::work::CHANGE;
@@ -95,16 +96,27 @@ fn is_unused(queue: &Queue, protocol: Protocol) -> bool {
         && !image.limits(scope).iter().any(Option::is_some)
 }
 
-/// Removes the first ready jobs in this view of a queue, as many as one visit may. If more remain, the error is the
-/// number removed.
-pub(super) fn discard_ready(state: &mut State, id: QueueId, view: View, context: &mut Context) -> Result<(), u32> {
+/// Discards the jobs of a queue that wait for a worker, at most a page: first those that wait behind others, which would be
+/// scheduled once these are gone. Says how many, if there are more.
+pub(super) fn discard_waiting(
+    state: &mut State,
+    id: QueueId,
+    scope: Option<Protocol>,
+    context: &mut Context,
+) -> Result<(), u32> {
     let limit = state.page(u32::MAX);
     let Some(queue) = state.queues.at(id) else { return Ok(()) };
-    let all = queue.ready().len_of(view) as usize <= limit;
-    let slots: Vec<_> = queue.ready().slots_of(view).take(limit).collect();
+    let waits =
+        |job: &Job| job.queue == id && job.state == JobState::Parked && scope.is_none_or(|scope| scope == job.protocol);
+    let followers = if queue.jobs(JobStateKind::Parked) > 0 { Some(&state.followers) } else { None };
+    let followers = followers.into_iter().flatten().filter_map(|(_, id)| state.jobs.slot(*id));
+    let followers = followers.filter(|slot| state.jobs.at(*slot).is_some_and(waits));
+    let mut slots: Vec<_> = followers.chain(queue.ready().slots_of(queue.ready_in(scope))).take(limit + 1).collect();
+    let more = slots.len() > limit;
+    slots.truncate(limit);
     state.work.spend(CHANGE * slots.len() as u64);
     let changed = slots.into_iter().map(|slot| discard(state, slot, context)).count_u32();
-    if all { Ok(()) } else { Err(changed) }
+    if more { Err(changed) } else { Ok(()) }
 }
 
 /// The first rows, and the row after them.

@@ -6,16 +6,17 @@ use super::attempts::{end_attempt, take_back};
 use super::away::come_back;
 use super::call::Call;
 use super::checks::{check_body, is_holder, leased, left, may_be_lost_with_daemon, must_be};
-use super::ends::{keep_done, notify_end, uncollected_keep_ms};
+use super::ends::{end_well, notify_end};
 use super::failures::{EXPIRED_KIND, bury_unconvertible, fail_job};
+use super::joined::joined;
 use super::place::{count, count_success, move_job, observe_run, remember_move, remember_put, remove_job};
 use super::requeue::{go_round, make_ready, void_token};
-use super::state::{State, own};
+use super::state::State;
 use super::warnings::warn_unfit;
 use crate::command::LeaseCommand;
 use crate::context::Context;
 use crate::event::{Notice, Reply};
-use crate::ids::{Protocol, Timestamp};
+use crate::ids::{JobId, Protocol, Timestamp};
 use crate::jobs::{AttemptEnd, Failure, Job, JobState, Progress, Slot};
 use crate::outcome::End;
 use crate::queues::Queue;
@@ -50,16 +51,7 @@ fn finish(state: &mut State, job: &JobRef, proof: Proof, result: &Bytes, call: &
     let by = state.clients.protocol_of(call.client).or(Some(Protocol::HTTP));
     notify_end(state, slot, &End::Succeeded { result: result.clone(), by }, call.context);
     count_success(state, slot, call.context);
-    // A job that is not durable keeps no result.
-    let extra = state.jobs.at(slot).filter(|job| job.durable).and_then(|job| job.extra.as_deref());
-    let result_keep_ms = extra.map_or(0, |extra| extra.result_keep_ms.max(uncollected_keep_ms(extra)));
-    let keep_ms = extra.and_then(|extra| extra.track).map_or(0, |track| track.keep_ms).max(result_keep_ms);
-    if keep_ms > 0 {
-        let kept = if result_keep_ms > 0 { (Some(own(result)), by) } else { (Some(Bytes::new()), None) };
-        keep_done(state, slot, keep_ms, kept, call.context);
-    } else {
-        remove_job(state, slot, call.context);
-    }
+    end_well(state, slot, (result, by), call.context);
     call.acknowledge(Reply::Finished(id));
     Ok(())
 }
@@ -209,6 +201,9 @@ fn progress(state: &mut State, job: &JobRef, proof: Proof, note: Note, call: &mu
     }
     if let Some(job) = state.jobs.at(slot) {
         notify_progress(job, &note, call.context);
+        if !state.followers.is_empty() {
+            notify_joined(state, job.id, &note, call.context);
+        }
     }
     call.done()
 }
@@ -217,6 +212,13 @@ fn progress(state: &mut State, job: &JobRef, proof: Proof, note: Note, call: &mu
 pub(super) fn notify_progress(job: &Job, note: &Note, context: &mut Context) {
     for listener in job.listeners().iter().rev() {
         context.notify(*listener, Notice::Progress { job: job.id, note: note.clone() });
+    }
+}
+
+/// Listeners of jobs that are a part of this one hear of its progress, too.
+fn notify_joined(state: &State, id: JobId, note: &Note, context: &mut Context) {
+    for job in joined(state, id).into_iter().filter_map(|slot| state.jobs.at(slot)) {
+        notify_progress(job, note, context);
     }
 }
 

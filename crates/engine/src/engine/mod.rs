@@ -24,6 +24,8 @@ mod ended;
 mod ends;
 mod failures;
 mod flush;
+mod give_way;
+mod joined;
 mod leases;
 mod list;
 mod memory;
@@ -307,9 +309,9 @@ impl Engine {
         self.state.dead_dropped
     }
 
-    /// Whether dead jobs must be dropped, because they or all jobs together exceed a limit.
-    pub fn has_dead_to_drop(&self) -> bool {
-        room::has_dead_to_drop(&self.state)
+    /// Whether jobs that are over must be dropped, because they or all jobs together exceed a limit.
+    pub fn has_past_to_drop(&self) -> bool {
+        room::has_past_to_drop(&self.state)
     }
 
     /// Whether clients wait because visits had no room for their jobs ([`Context::room`]).

@@ -1,5 +1,6 @@
 //! A job's state, and every owner that depends on it: nothing else inserts, moves or removes a job.
 
+use super::joined::set_free;
 use super::state::State;
 use crate::change::Change;
 use crate::context::Context;
@@ -63,21 +64,25 @@ pub(super) fn remove_job(state: &mut State, slot: Slot, context: &mut Context) {
     let ahead = job.behind();
     ahead.map(|ahead| state.followers.remove(&(ahead, job.id)));
     // A job that had ended gave its key back then.
-    is_over(state, (job.id, ahead.filter(|_| !job.is_over())));
+    is_over(state, (job.id, ahead.filter(|_| !job.is_over())), context);
     if job.durable {
         context.remember(Change::JobGone(job.id));
     }
     state.queues.drop_if_unknown(job.queue);
 }
 
-/// Moves a job to another state. The caller updates the journal and serves waiting clients.
+/// Moves a job to another state, in which it is not over. The caller updates the journal and serves waiting clients.
 pub(super) fn move_job(state: &mut State, slot: Slot, to: JobState) {
-    let ends = matches!(to, JobState::Dead(_) | JobState::Done(_));
     leave(state, slot);
     state.jobs.set_state(slot, to, state.now.shifted(state.skew_ms), &mut state.timers);
     enter(state, slot);
-    if let Some(job) = state.jobs.at(slot).filter(|_| ends) {
-        is_over(state, (job.id, job.behind()));
+}
+
+/// Moves a job to a state in which it is over. The caller updates the journal.
+pub(super) fn end_job(state: &mut State, slot: Slot, to: JobState, context: &mut Context) {
+    move_job(state, slot, to);
+    if let Some(job) = state.jobs.at(slot) {
+        is_over(state, (job.id, job.behind()), context);
     }
 }
 
@@ -88,22 +93,26 @@ pub(super) fn ahead_of(state: &State, job: &Job) -> Option<Slot> {
 }
 
 /// A job is over, or gone. Jobs that have only waited for that are due, and the job for which it waited has its key again.
-fn is_over(state: &mut State, (id, ahead): (JobId, Option<JobId>)) {
+fn is_over(state: &mut State, (id, ahead): (JobId, Option<JobId>), context: &mut Context) {
     if let Some(slot) = ahead.and_then(|ahead| state.jobs.slot(ahead)) {
         state.jobs.claim_key(slot, &mut state.timers);
     }
     if state.followers.is_empty() {
         return;
     }
-    let due = JobState::Scheduled(state.wall());
-    behind(state, id, &JobState::Parked).into_iter().for_each(|slot| move_job(state, slot, due.clone()));
+    let at = state.wall();
+    for slot in behind(state, id).into_iter().rev() {
+        if state.jobs.at(slot).is_some_and(|job| job.state == JobState::Parked) {
+            let lead = set_free(state, slot, at);
+            lead.into_iter().chain(lead.map(|_| slot)).for_each(|slot| remember_put(state, slot, context));
+        }
+    }
 }
 
-/// The jobs behind another one that are in this state.
-pub(super) fn behind(state: &State, id: JobId, wanted: &JobState) -> Vec<Slot> {
+/// The jobs behind another one, oldest first.
+pub(super) fn behind(state: &State, id: JobId) -> Vec<Slot> {
     let range = (id, JobId(0))..=(id, JobId(u64::MAX));
-    let slots = state.followers.range(range).filter_map(|(_, id)| state.jobs.slot(*id));
-    slots.filter(|slot| state.jobs.at(*slot).is_some_and(|job| job.state == *wanted)).collect()
+    state.followers.range(range).filter_map(|(_, id)| state.jobs.slot(*id)).collect()
 }
 
 /// Shows watchers a job's new state, or that the job is removed.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::call::Call;
-use super::flush::discard_ready;
+use super::flush::discard_waiting;
 use super::policies::renew_policies;
 use super::serve::serve;
 use super::state::{State, own};
@@ -29,7 +29,7 @@ pub(super) fn create_queue(state: &mut State, name: &Bytes, kind: QueueKind, cal
     call.done()
 }
 
-/// Removes the ready jobs with their queue. Leased, scheduled and retrying jobs keep the queue alive, unlisted, until
+/// Removes the jobs that wait for a worker with their queue. Leased, scheduled and retrying jobs keep the queue alive, unlisted, until
 /// they end. A client has no part in what other protocols have in an isolated queue.
 pub(super) fn remove_queue(state: &mut State, name: &Bytes, only_idle: bool, call: &mut Call<'_>) -> Outcome {
     let own = state.clients.protocol_of(call.client);
@@ -40,8 +40,7 @@ pub(super) fn remove_queue(state: &mut State, name: &Bytes, only_idle: bool, cal
     if only_idle && (queue.workers_of(scope) > 0 || queue.live(scope) > 0) {
         return Err(Refusal::InUse);
     }
-    let ready = queue.ready_in(scope);
-    if let Err(changed) = discard_ready(state, id, ready, call.context) {
+    if let Err(changed) = discard_waiting(state, id, scope, call.context) {
         call.reply(Reply::Mutated { changed, next: Some(Cursor(0, 0)) });
         return Ok(());
     }

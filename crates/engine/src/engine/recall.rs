@@ -2,7 +2,8 @@
 //! and at last [`Engine::wake_up`].
 
 use super::Engine;
-use super::place::{ahead_of, is_used, list_recalled, move_job, recall_job};
+use super::joined::set_free;
+use super::place::{ahead_of, is_used, list_recalled, recall_job};
 use super::state::State;
 use crate::batches::Batch;
 use crate::context::Context;
@@ -132,8 +133,12 @@ impl Engine {
         let state = &mut self.state;
         let is_free = |job: &Job| job.state == JobState::Parked && ahead_of(state, job).is_none();
         let slots = state.followers.iter().filter_map(|(_, id)| state.jobs.slot(*id));
-        let free: Vec<Slot> = slots.filter(|slot| state.jobs.at(*slot).is_some_and(is_free)).collect();
-        free.into_iter().for_each(|slot| move_job(state, slot, JobState::Scheduled(Timestamp(0))));
+        let mut free: Vec<_> = slots.filter(|slot| state.jobs.at(*slot).is_some_and(is_free)).collect();
+        free.sort_by_key(|slot| std::cmp::Reverse(state.jobs.at(*slot).map(|job| job.id)));
+        for slot in free {
+            let lead = set_free(state, slot, Timestamp(0));
+            state.rejoined.extend(lead.into_iter().chain(lead.map(|_| slot)));
+        }
     }
 
     /// Called before an orderly stop: records the buckets of all rates as they are. After a stop without it they are as

@@ -4,6 +4,7 @@
 //! `region = serial + 1 - min`, a repaid entry goes to `min + (region >> boost)`: the tail for boost 0, half way for 1,
 //! a quarter of the way for 2.
 
+use super::give_way::give_way;
 use super::place::{ahead_of, count, move_job, remember_move, remember_put, remove_job};
 use super::serve::serve;
 use super::state::State;
@@ -27,6 +28,8 @@ pub(super) fn make_ready(state: &mut State, slot: Slot, rank: Option<u64>, conte
     let (queue, protocol, was_off) = (job.queue, job.protocol, job.is_over());
     if was_off {
         try_anew(state, slot);
+    } else if give_way(state, slot, None, context) {
+        return;
     }
     // In order means that a job that is tried again comes before all that were pushed later, also a dead one.
     let is_ordered = state.queues.at(queue).and_then(Queue::policy).is_some_and(|policy| policy.ordered);

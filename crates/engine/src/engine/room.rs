@@ -5,28 +5,45 @@
 //! `jobs_bytes_max` are checked without them, and the oldest make room for new jobs. A queue may have a limit of its own
 //! ([`crate::QueueRules::dead_max`]).
 //!
-//! One command drops at most `page_max` dead jobs. Later commands and ticks drop the rest, which is due at once. Until
+//! Done jobs are kept for clients that ask, or that submit again what they do not know to be accepted. They make room in the
+//! same way, before dead jobs do, and take at most a quarter of `jobs_bytes_max` and of the memory: those whose time ends
+//! first are forgotten first.
+//!
+//! One command drops at most `page_max` such jobs. Later commands and ticks drop the rest, which is due at once. Until
 //! then the limits may be exceeded, by at most the size of the dead-letter queue.
 
 use super::place::{count, remove_job};
 use super::state::State;
+use super::warnings::warn_job;
 use crate::context::Context;
 use crate::jobs::Slot;
 use crate::refusal::{Capacity, Outcome};
+use crate::warning::WarningKind;
 use crate::work::CHANGE;
 
-/// Whether dead jobs must be dropped, because they or all jobs together exceed a limit.
+/// The share of `jobs_bytes_max` and of the memory that done jobs may take.
+const DONE_SHARE: u64 = 4;
+
+/// Whether jobs that are over must be dropped, because they or all jobs together exceed a limit.
 #[inline]
-pub(super) fn has_dead_to_drop(state: &State) -> bool {
+pub(super) fn has_past_to_drop(state: &State) -> bool {
     let too_many = || is_dead_letter_queue_full(state) || is_short_of_room(state, 0, 0);
-    state.queues.oldest_of_too_many_dead().is_some() || (state.jobs.dead_count() > 0 && too_many())
+    state.queues.oldest_of_too_many_dead().is_some() || has_too_many_done(state) || (has_past(state) && too_many())
+}
+
+fn has_past(state: &State) -> bool {
+    state.jobs.dead_count() > 0 || state.jobs.done_count() > 0
+}
+
+fn has_too_many_done(state: &State) -> bool {
+    state.jobs.kept().done > state.limits.jobs_bytes_max.min(state.limits.memory_max) / DONE_SHARE
 }
 
 fn is_dead_letter_queue_full(state: &State) -> bool {
     let (jobs, limits) = (&state.jobs, &state.limits);
     jobs.dead_count() > limits.dead_max
-        || jobs.dead_bytes() > limits.dead_bytes_max
-        || jobs.dead_memory_bytes() > limits.dead_memory_max
+        || jobs.kept().dead > limits.dead_bytes_max
+        || jobs.kept().dead_memory > limits.dead_memory_max
 }
 
 /// Whether `jobs` more jobs, with `bytes` more bytes, exceed a limit.
@@ -35,47 +52,52 @@ fn is_short_of_room(state: &State, jobs: u64, bytes: u64) -> bool {
         || state.bytes().saturating_add(bytes) > state.limits.jobs_bytes_max
 }
 
-/// Drops the oldest dead jobs while a limit is exceeded, at most one page of them.
+/// Drops the oldest jobs that are over while a limit is exceeded, at most one page of them.
 #[cold]
-pub(super) fn drop_dead(state: &mut State, context: &mut Context) {
+pub(super) fn drop_past(state: &mut State, context: &mut Context) {
     for _ in 0..state.page(u32::MAX) {
         if let Some(slot) = state.queues.oldest_of_too_many_dead().and_then(|job| state.jobs.slot(job)) {
             drop_one_dead(state, slot, context);
             continue;
         }
-        if !has_dead_to_drop(state) {
+        if has_too_many_done(state) {
+            forget_oldest_done(state, context);
+            continue;
+        }
+        if !has_past_to_drop(state) {
             return;
         }
         if is_dead_letter_queue_full(state) {
             state.dead_dropped.full += 1;
+            drop_oldest_dead(state, context);
         } else {
-            state.dead_dropped.made_way += 1;
+            drop_oldest(state, context);
         }
-        drop_oldest_dead(state, context);
     }
 }
 
-/// Whether one more job with a body of this size fits, once dead jobs have made room.
+/// Whether one more job with a body of this size fits, once jobs that are over have made room.
 ///
 /// # Errors
 ///
-/// There would be too many jobs or too many bytes, even without the dead ones.
+/// There would be too many jobs or too many bytes, even without these.
 pub(super) fn check_room_for(state: &State, body_bytes: usize) -> Outcome {
     let (held, limit) = (state.jobs.len() as u64, state.limits.jobs_max);
-    if held.saturating_sub(state.jobs.dead_count()) >= limit {
+    if held.saturating_sub(state.jobs.dead_count() + state.jobs.done_count()) >= limit {
         return Err(Capacity::Jobs.exceeded(held, limit));
     }
     check_bytes_for(state, body_bytes as u64, 0)
 }
 
-/// Whether `bytes` more bytes fit, once dead jobs and `less` other bytes have made room.
+/// Whether `bytes` more bytes fit, once jobs that are over and `less` other bytes have made room.
 ///
 /// # Errors
 ///
 /// There would be too many bytes.
 pub(super) fn check_bytes_for(state: &State, bytes: u64, less: u64) -> Outcome {
     let (held, limit) = (state.bytes(), state.limits.jobs_bytes_max);
-    let stays = held.saturating_sub(state.jobs.dead_bytes()).saturating_sub(less);
+    let kept = state.jobs.kept();
+    let stays = held.saturating_sub(kept.dead + kept.done).saturating_sub(less);
     if stays.saturating_add(bytes) > limit {
         return Err(Capacity::JobBytes.exceeded(held, limit));
     }
@@ -83,15 +105,31 @@ pub(super) fn check_bytes_for(state: &State, bytes: u64, less: u64) -> Outcome {
     if resident.saturating_add(bytes) > limit { Err(Capacity::JobBytes.exceeded(resident, limit)) } else { Ok(()) }
 }
 
-/// Drops the oldest dead jobs to make room for a new job, at most one page of them. A queue that is not known may be
+/// Drops the oldest jobs that are over to make room for a new job, at most one page of them. A queue that is not known may be
 /// dropped with its last job.
 pub(super) fn make_way(state: &mut State, jobs: u64, bytes: u64, context: &mut Context) {
     for _ in 0..state.page(u32::MAX) {
-        if state.jobs.dead_count() == 0 || !is_short_of_room(state, jobs, bytes) {
+        if !has_past(state) || !is_short_of_room(state, jobs, bytes) {
             return;
         }
-        state.dead_dropped.made_way += 1;
-        drop_oldest_dead(state, context);
+        drop_oldest(state, context);
+    }
+}
+
+/// A job that is over makes room: one that succeeded before one that an operator may want to see.
+fn drop_oldest(state: &mut State, context: &mut Context) {
+    if state.jobs.done_count() > 0 {
+        return forget_oldest_done(state, context);
+    }
+    state.dead_dropped.made_way += 1;
+    drop_oldest_dead(state, context);
+}
+
+fn forget_oldest_done(state: &mut State, context: &mut Context) {
+    if let Some(slot) = state.jobs.oldest_done() {
+        state.work.spend(CHANGE);
+        warn_job(state, WarningKind::Forgotten, slot, context);
+        remove_job(state, slot, context);
     }
 }
 

@@ -17,7 +17,7 @@ use crate::context::Context;
 use crate::days::Days;
 use crate::deferred::Deferred;
 use crate::ids::{ClientId, JobId, Protocol, Timestamp};
-use crate::jobs::Jobs;
+use crate::jobs::{Jobs, Slot};
 use crate::limits::Limits;
 use crate::meta::Meta;
 use crate::on_dead::OnDead;
@@ -72,6 +72,8 @@ pub(super) struct State {
     pub(super) skip_missed: BTreeSet<(Protocol, Bytes)>,
     /// Jobs that must be over first, each with one that waits for it ([`crate::Coalesced::behind`]).
     pub(super) followers: BTreeSet<(JobId, JobId)>,
+    /// Jobs that became one with others when the engine began, which the first visit journals.
+    pub(super) rejoined: Vec<Slot>,
     /// Jobs that deaths in this visit have caused and that are not pushed yet, with the names of the dead.
     pub(super) caused: Vec<(Bytes, NewJob)>,
     /// Jobs whose bodies this command must do without ([`Context::unreadable`]).
@@ -109,6 +111,7 @@ impl State {
             began: None,
             skip_missed: BTreeSet::new(),
             followers: BTreeSet::new(),
+            rejoined: Vec::new(),
             caused: Vec::new(),
             unreadable: BTreeSet::new(),
         }

@@ -5,6 +5,7 @@ use foldhash::fast::FixedState;
 use super::counts::Counts;
 use super::holders::Holders;
 use super::job::Job;
+use super::kept::Kept;
 use super::names::Names;
 use super::state::JobState;
 use super::timed::Timed;
@@ -17,12 +18,7 @@ pub(super) struct ByState {
     pub(super) timed: Timed,
     pub(super) holders: Holders,
     pub(super) counts: Counts,
-    /// Bytes of dead jobs.
-    pub(super) dead_bytes: u64,
-    /// The same without their bodies.
-    pub(super) dead_memory_bytes: u64,
-    /// Bytes of done jobs that are kept for their clients.
-    pub(super) uncollected_bytes: u64,
+    pub(super) kept: Kept,
 }
 
 impl ByState {
@@ -32,9 +28,7 @@ impl ByState {
             names: Names::new(hasher),
             timed: Timed::default(),
             counts: Counts::default(),
-            dead_bytes: 0,
-            dead_memory_bytes: 0,
-            uncollected_bytes: 0,
+            kept: Kept::default(),
         }
     }
 
@@ -47,9 +41,9 @@ impl ByState {
             self.holders.hold(job.id, lease);
         }
         self.names.enter(job);
-        self.dead_bytes += job.dead_bytes();
-        self.dead_memory_bytes += job.dead_memory_bytes();
-        self.uncollected_bytes += job.uncollected_bytes();
+        if job.is_over() {
+            self.kept.add(Kept::of(job));
+        }
     }
 
     /// A job is about to leave its state.
@@ -61,8 +55,8 @@ impl ByState {
             self.holders.release(job.id, lease);
         }
         self.names.leave(job);
-        self.dead_bytes -= job.dead_bytes();
-        self.dead_memory_bytes -= job.dead_memory_bytes();
-        self.uncollected_bytes -= job.uncollected_bytes();
+        if job.is_over() {
+            self.kept.subtract(Kept::of(job));
+        }
     }
 }

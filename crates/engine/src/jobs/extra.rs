@@ -65,6 +65,8 @@ pub struct Coalesced {
     pub attempts: u32,
     /// The job that ran when this one was submitted, and must be over before this one starts.
     pub behind: Option<JobId>,
+    /// Both are one since a run gave way to the other: while this one is parked, it ends as the one ahead ends.
+    pub joined: bool,
 }
 
 /// Lets clients follow a job by its name.
@@ -165,6 +167,13 @@ pub enum Role {
     Complete,
     /// [`crate::NewBatch::success`].
     Success,
+}
+
+impl Coalesced {
+    /// Of a job with one submit.
+    pub(crate) const fn first(since: Timestamp) -> Self {
+        Self { since, submits: 1, attempts: 0, behind: None, joined: false }
+    }
 }
 
 impl Expiry {

@@ -139,7 +139,7 @@ impl Job {
             KeyUntil::Start | KeyUntil::StartOr(_) => self.is_over() || self.attempts > 0,
             KeyUntil::Gone => matches!(self.state, JobState::Dead(_)),
         };
-        self.payload.has_key() && !is_free
+        self.payload.has_key() && !is_free && !self.is_joined()
     }
 
     /// Whether it releases its key only when it ends. Two such jobs never hold one key in turn while both are live.
@@ -164,6 +164,12 @@ impl Job {
     /// The job that must be over before this one starts, if it is there.
     pub(crate) fn behind(&self) -> Option<JobId> {
         self.extra.as_deref()?.coalesced.as_ref()?.behind
+    }
+
+    /// Whether it is a part of the job ahead of it, and ends as that one ends.
+    pub(crate) fn is_joined(&self) -> bool {
+        let coalesced = self.extra.as_deref().and_then(|extra| extra.coalesced.as_deref());
+        self.state == JobState::Parked && coalesced.is_some_and(|coalesced| coalesced.joined)
     }
 
     /// The fields on which an index depends.
@@ -229,22 +235,6 @@ impl Job {
         const FIXED: usize = 250;
         let extra = self.extra.as_deref().map_or(0, Extra::weight_bytes);
         (FIXED + self.payload.len() + extra) as u64
-    }
-
-    /// Its bytes if its end is kept for its client.
-    pub(super) fn uncollected_bytes(&self) -> u64 {
-        let is_kept = matches!(self.state, JobState::Done(_)) && !self.collector().is_empty();
-        if is_kept { self.weight_bytes() } else { 0 }
-    }
-
-    /// Its bytes if it is dead.
-    pub(super) fn dead_bytes(&self) -> u64 {
-        if matches!(self.state, JobState::Dead(_)) { self.weight_bytes() } else { 0 }
-    }
-
-    /// Its bytes if it is dead, without its body, which may be elsewhere.
-    pub(super) fn dead_memory_bytes(&self) -> u64 {
-        self.dead_bytes().saturating_sub(self.payload.body_len() as u64)
     }
 }
 

@@ -1,7 +1,7 @@
 //! Jobs. [`Jobs`] owns all of them with every index that depends on a job alone.
 //!
 //! Reading order: `job`, `state`, `extra`, `payload`, `stored` (the data) · `table` (the owner) · its parts: `slab` and `packed` (memory),
-//! `bodies`, `by_state`, `keys`, `names`, `timed`, `holders`, `counts` (indexes), `numbered` (a map by job number).
+//! `bodies`, `by_state`, `keys`, `names`, `timed`, `kept`, `holders`, `counts` (indexes), `numbered` (a map by job number).
 
 mod attempts;
 mod bodies;
@@ -11,6 +11,7 @@ mod extra;
 mod half_hash;
 mod holders;
 mod job;
+mod kept;
 mod keys;
 mod listeners;
 mod names;

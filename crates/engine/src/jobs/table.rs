@@ -13,6 +13,7 @@ use super::by_state::ByState;
 use super::counts::StateCounts;
 use super::extra::{Expiry, KeyUntil, Role};
 use super::job::{Job, Unfit};
+use super::kept::Kept;
 use super::keys::Keys;
 use super::numbered::Numbered;
 use super::payload::Payload;
@@ -112,21 +113,17 @@ impl Jobs {
         self.slab.visit(show);
     }
 
-    pub(crate) const fn dead_bytes(&self) -> u64 {
-        self.by_state.dead_bytes
-    }
-
-    /// Bytes of dead jobs without their bodies.
-    pub(crate) const fn dead_memory_bytes(&self) -> u64 {
-        self.by_state.dead_memory_bytes
-    }
-
-    pub(crate) const fn uncollected_bytes(&self) -> u64 {
-        self.by_state.uncollected_bytes
+    /// Bytes of jobs that are over.
+    pub(crate) const fn kept(&self) -> Kept {
+        self.by_state.kept
     }
 
     pub(crate) fn dead_count(&self) -> u64 {
         self.by_state.timed.dead().len() as u64
+    }
+
+    pub(crate) fn done_count(&self) -> u64 {
+        self.by_state.timed.done().len() as u64
     }
 
     pub(crate) fn slot(&self, id: JobId) -> Option<Slot> {
@@ -175,6 +172,11 @@ impl Jobs {
     /// The dead job whose retention ends first.
     pub(crate) fn oldest_dead(&self) -> Option<Slot> {
         self.slot(self.by_state.timed.dead().first()?.1)
+    }
+
+    /// The done job that is forgotten first.
+    pub(crate) fn oldest_done(&self) -> Option<Slot> {
+        self.slot(self.by_state.timed.done().first()?.1)
     }
 
     /// How many jobs there are by state, for each protocol that has any.
@@ -302,15 +304,13 @@ impl Jobs {
     /// Changes a job, and counts its bytes anew.
     pub(super) fn change<T>(&mut self, slot: Slot, change: impl FnOnce(&mut Job) -> T) -> Option<T> {
         let job = self.slab.at_mut(slot)?;
-        let (before, was_dead, was_kept) = (job.weight_bytes(), job.dead_bytes(), job.uncollected_bytes());
-        let was_in_memory = job.dead_memory_bytes();
+        let (before, was_kept) = (job.weight_bytes(), Kept::of(job));
         let body = (job.payload.stored(), job.payload.body_len());
         let out = change(job);
         self.bodies.replace(body, &job.payload);
         self.bytes = self.bytes - before + job.weight_bytes();
-        self.by_state.dead_bytes = self.by_state.dead_bytes - was_dead + job.dead_bytes();
-        self.by_state.dead_memory_bytes = self.by_state.dead_memory_bytes - was_in_memory + job.dead_memory_bytes();
-        self.by_state.uncollected_bytes = self.by_state.uncollected_bytes - was_kept + job.uncollected_bytes();
+        self.by_state.kept.subtract(was_kept);
+        self.by_state.kept.add(Kept::of(job));
         Some(out)
     }
 
@@ -447,23 +447,18 @@ impl Jobs {
     #[cfg(any(test, debug_assertions, feature = "testing"))]
     pub(crate) fn check(&self) {
         let jobs = || self.iter().map(|(_, job)| job);
-        let (mut count, mut keyed, mut bytes, mut dead_bytes, mut uncollected_bytes) = (0, 0, 0, 0, 0);
-        let mut dead_memory_bytes = 0;
+        let (mut count, mut keyed, mut bytes, mut kept) = (0, 0, 0, Kept::default());
         for (slot, job) in self.iter() {
             count += 1;
             bytes += job.weight_bytes();
-            dead_bytes += job.dead_bytes();
-            dead_memory_bytes += job.dead_memory_bytes();
-            uncollected_bytes += job.uncollected_bytes();
+            kept.add(Kept::of(job));
             assert_eq!(self.slot(job.id), Some(slot), "{:?} is not where its number says", job.id);
             let holds = self.holds_key(slot, job);
             assert!(!holds || job.wants_key(), "{:?} holds a key it should have let go", job.id);
             keyed += usize::from(holds);
         }
         assert_eq!(bytes, self.bytes, "bytes of jobs");
-        assert_eq!(dead_bytes, self.by_state.dead_bytes, "bytes of dead jobs");
-        assert_eq!(dead_memory_bytes, self.by_state.dead_memory_bytes, "bytes of dead jobs without their bodies");
-        assert_eq!(uncollected_bytes, self.by_state.uncollected_bytes, "bytes of jobs kept for clients");
+        assert_eq!(kept, self.by_state.kept, "bytes of jobs that are over");
         assert_eq!(count, self.by_id.len(), "jobs by number");
         assert_eq!(keyed, self.keys.len(), "jobs by key");
         self.by_state.names.check(jobs());

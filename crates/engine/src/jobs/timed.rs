@@ -55,6 +55,11 @@ impl Timed {
         &self.dead
     }
 
+    /// The done jobs.
+    pub(super) const fn done(&self) -> &BTreeSet<(Timestamp, JobId)> {
+        &self.done
+    }
+
     /// When the first job is due in any set, by the engine's time.
     pub(super) fn next_at(&self, skew_ms: i64) -> Timestamp {
         let scheduled = first_at(&self.scheduled).shifted(skew_ms.saturating_neg());

@@ -25,7 +25,6 @@ mod throttle;
 mod unclaimed;
 
 pub(crate) use ahead::Ahead;
-pub(crate) use audience::View;
 pub use bridge::Bridge;
 pub(crate) use consumers::{Consumers, WaitKey, WaitsAs};
 pub use figures::{Histogram, QueueFigures};

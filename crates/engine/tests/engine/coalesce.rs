@@ -195,22 +195,54 @@ fn a_job_that_is_to_be_retried_gets_the_new_body_and_the_worker_of_before_cannot
 }
 
 #[test]
-fn a_job_behind_one_that_is_retried_waits_until_that_one_has_ended_for_good() {
+fn a_run_that_failed_gives_way_to_the_submit_that_came_meanwhile() {
     let mut broker = coalescing(RULE);
     broker.hear(1, submit("u", "one").retry(1, Backoff::Fixed(500)));
     broker.at(1_100, []);
     taken(&mut broker);
-    broker.says(1, submit("u", "two"), ["1 new j2"]);
+    broker.says(1, submit("u", "two").retry(0, Backoff::None), ["1 new j2"]);
     broker.hear(4, fail(1));
-    broker.at(1_200, []);
-    assert_eq!((broker.place(1), broker.place(2)), ("retrying 1600".into(), "shelved".into()));
+    assert_eq!((broker.place(1), broker.place(2)), ("gone".into(), "retrying 1600".into()));
     broker.says(1, submit("u", "three"), ["1 attached j2"]);
-    broker.at(1_600, []);
-    assert_eq!(taken(&mut broker), Some((1, b"one".to_vec())));
-    broker.hear(4, fail(1));
-    assert!(broker.place(1).starts_with("dead"), "{}", broker.place(1));
+    assert_eq!(broker.place(2), "retrying 1600", "the pause after a failure stays");
     broker.at(1_600, []);
     assert_eq!(taken(&mut broker), Some((2, b"three".to_vec())));
+}
+
+#[test]
+fn clients_hear_of_the_end_of_the_job_that_took_theirs_in() {
+    for latest in [true, false] {
+        let mut broker = coalescing(Coalesce { latest, ..RULE });
+        broker.hear(1, foreground("u", "one").retry(3, Backoff::Fixed(500)));
+        broker.at(1_100, []);
+        taken(&mut broker);
+        broker.says(2, foreground("u", "two").retry(3, Backoff::Fixed(500)), ["2 new j2"]);
+        broker.hear(4, fail(1));
+        broker.at(1_600, []);
+        let (lead, body) = if latest { (2, b"two") } else { (1, b"one") };
+        assert_eq!(taken(&mut broker), Some((lead, body.to_vec())));
+        assert_eq!(broker.place(3 - lead), "shelved");
+        let told = words(&broker.hear(4, finish(lead)));
+        for (client, job) in [(1, 1), (2, 2)] {
+            let ends = told.iter().filter(|word| word.starts_with(&format!("{client} ended j{job} succeeded"))).count();
+            assert_eq!(ends, 1, "{told:?}");
+        }
+        assert_eq!((broker.place(1), broker.place(2)), ("gone".into(), "gone".into()));
+    }
+}
+
+#[test]
+fn what_is_kept_for_good_runs_itself_when_the_client_it_gave_way_to_has_left() {
+    let mut broker = coalescing(RULE);
+    broker.hear(1, submit("u", "one").retry(3, Backoff::Fixed(500)));
+    broker.at(1_100, []);
+    taken(&mut broker);
+    broker.says(2, foreground("u", "two"), ["2 new j2"]);
+    broker.hear(4, fail(1));
+    assert_eq!((broker.place(1), broker.place(2)), ("shelved".into(), "retrying 1600".into()));
+    broker.hear(2, ClientCommand::Close);
+    broker.at(1_200, []);
+    assert_eq!(taken(&mut broker), Some((1, b"one".to_vec())));
 }
 
 #[test]

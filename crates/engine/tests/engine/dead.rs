@@ -133,7 +133,7 @@ fn live_jobs_beyond_a_lower_limit_stay() {
     let mut broker = Broker::new();
     (0..2).for_each(|_| drop(broker.hear(1, push("q"))));
     broker.engine.set_limits(Limits { jobs_max: 1, ..broker.engine.limits().clone() });
-    assert_eq!((broker.engine.has_dead_to_drop(), broker.engine.next_deadline()), (false, None));
+    assert_eq!((broker.engine.has_past_to_drop(), broker.engine.next_deadline()), (false, None));
     broker.at(2_000, []);
     assert_eq!((broker.engine.job_count(), broker.engine.dead_dropped()), (2, DeadDropped::default()));
 }
@@ -202,10 +202,10 @@ fn a_journal_with_more_than_is_allowed_now_is_cut_down_a_page_at_a_time() {
     broker.engine.queues().for_each(|queue| engine.recall_queue(queue.image().clone()));
     broker.engine.jobs().for_each(|job| assert!(engine.recall_job(job.clone())));
     engine.wake_up();
-    assert_eq!((engine.job_count(), engine.has_dead_to_drop()), (1_000, true));
+    assert_eq!((engine.job_count(), engine.has_past_to_drop()), (1_000, true));
     let ticks = come_to_rest(&mut engine, broker.now);
     assert!(ticks.iter().all(|changes| changes.len() <= 100));
-    assert_eq!((engine.job_count(), engine.has_dead_to_drop(), ticks.len()), (5, false, 10));
+    assert_eq!((engine.job_count(), engine.has_past_to_drop(), ticks.len()), (5, false, 10));
     let youngest: Vec<u64> = (996..=1_000).collect();
     let mut left: Vec<u64> = engine.jobs().map(|job| job.id.0).collect();
     left.sort_unstable();

@@ -1,5 +1,7 @@
 //! The rules of a queue, and jobs that their worker's protocol cannot express.
 
+use std::collections::BTreeSet;
+
 use bytes::Bytes;
 use windlass_engine::{
     Backoff, BatchCommand, Clash, ClientCommand, Codec, Command, Event, Expiry, JobCommand, JobId, JobRef, JobState,
@@ -273,7 +275,7 @@ fn a_queue_keeps_its_dead_jobs_by_its_own_rules() {
     let rules = |dead_ms, dead_max| QueueRules { dead_ms, dead_max, ..QueueRules::default() };
     let dead = |broker: &Broker| {
         let dead = broker.engine.jobs().filter(|job| matches!(job.state, JobState::Dead(_)));
-        dead.map(|job| job.id.0).collect::<std::collections::BTreeSet<_>>()
+        dead.map(|job| job.id.0).collect::<BTreeSet<_>>()
     };
     let die = |broker: &mut Broker, queue| {
         broker.hear(1, push(queue).with(|job| job.retry.failures_max = -1));
@@ -394,4 +396,30 @@ fn other_pushes_are_new_jobs_in_a_queue_that_remembers() {
     broker.hear(1, take(["q"]));
     broker.hear(1, fail(4));
     broker.says(1, submit(Protocol::GEARMAN, ("", "u"), Clash::Attach), ["1 new j5"]);
+}
+
+#[test]
+fn what_is_remembered_of_the_past_takes_a_quarter_of_the_room_and_nothing_from_live_jobs() {
+    let run = |broker: &mut Broker, key: &'static str| {
+        broker.hear(1, submit(Protocol::GEARMAN, ("", key), Clash::Attach));
+        let events = broker.hear(2, take(["q"]));
+        let taken = events.iter().find_map(|(_, event)| event.handed_out()).map(|taken| taken.id);
+        broker.hear(2, finish(taken.unwrap().0));
+    };
+    const KEYS: [&str; 8] = ["a", "b", "c", "d", "e", "f", "g", "h"];
+    let remembered = |broker: &Broker| broker.engine.jobs().map(|job| job.id.0).collect::<BTreeSet<_>>();
+
+    // A done job counts 451 bytes.
+    let mut broker = Broker::limited(|limits| limits.memory_max = 4 * 2_000);
+    broker.hear(1, dedup("q", 60_000));
+    KEYS.into_iter().for_each(|key| run(&mut broker, key));
+    broker.at(1_001, []);
+    assert_eq!(remembered(&broker), [5, 6, 7, 8].into(), "those whose time ends first are forgotten");
+    broker.says(1, submit(Protocol::GEARMAN, ("", "h"), Clash::Attach), ["1 attached j8"]);
+    broker.says(1, submit(Protocol::GEARMAN, ("", "a"), Clash::Attach), ["1 new j9"]);
+
+    let mut broker = Broker::limited(|limits| limits.jobs_max = 4);
+    broker.hear(1, dedup("q", 60_000));
+    KEYS.into_iter().for_each(|key| run(&mut broker, key));
+    assert_eq!(remembered(&broker), [5, 6, 7, 8].into(), "a new job needs the place");
 }

@@ -139,18 +139,24 @@ pub(super) async fn clear(
 ) -> Outcome<(Extension<Affected>, Json<Changed>)> {
     let unknown = || Problem::from(Refusal::NotFound(Thing::Queue)).about(&queue.to_string());
     let row = app.queue(queue.0.clone()).await?.ok_or_else(unknown)?;
-    let at_first = u64::from(row.jobs(JobStateKind::Ready));
-    let conditions = key.map(|key| Condition::OfKey(key.0)).into_iter().collect();
-    let filter = Filter { queue: Some(row.name), state: Some(JobStateKind::Ready), conditions, ..Filter::default() };
+    let conditions: Vec<_> = key.map(|key| Condition::OfKey(key.0)).into_iter().collect();
     let mut client = app.client();
-    let (mut all, mut after) = (0, Some(Cursor::default()));
-    // Without the first condition this would not end while clients push faster.
-    while let Some(page) = after.take().filter(|_| all < at_first) {
-        let (filter, action) = (filter.clone(), Mutation::Discard);
-        let mutate = BulkCommand::Mutate { filter: filter.into(), action, after: page, limit: u32::MAX };
-        let Reply::Mutated { changed, next } = client.ask(mutate).await? else { return Err(Problem::unexpected()) };
-        all += u64::from(changed);
-        after = next;
+    let mut all = 0;
+    // Jobs behind others go first: they would be scheduled once these are gone. An entry of spiderq that is parked is kept.
+    let behind = Some(JobStateKind::Parked).filter(|_| row.kind == QueueKind::Work);
+    for state in behind.into_iter().chain([JobStateKind::Ready]) {
+        let (queue, conditions) = (Some(row.name.clone()), conditions.clone());
+        let filter = Filter { queue, state: Some(state), conditions, ..Filter::default() };
+        let (mut after, mut left) = (Some(Cursor::default()), u64::from(row.jobs(state)));
+        // Without the condition this would not end while clients push faster.
+        while let Some(page) = after.take().filter(|_| left > 0) {
+            let (filter, action) = (filter.clone(), Mutation::Discard);
+            let mutate = BulkCommand::Mutate { filter: filter.into(), action, after: page, limit: u32::MAX };
+            let Reply::Mutated { changed, next } = client.ask(mutate).await? else { return Err(Problem::unexpected()) };
+            all += u64::from(changed);
+            left = left.saturating_sub(changed.into());
+            after = next;
+        }
     }
     Ok((Extension(Affected(all)), Json(Changed { changed: all })))
 }

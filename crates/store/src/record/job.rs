@@ -113,6 +113,7 @@ fn bits(job: &Job, extra: Option<&Extra>, progress: Option<&Progress>) -> u64 {
         | bit(!extra.collector.is_empty(), has::COLLECTOR)
         | bit(extra.attempts.is_some(), has::ATTEMPTS)
         | bit(extra.coalesced.is_some(), has::COALESCED)
+        | bit(extra.coalesced.as_deref().is_some_and(|it| it.joined), has::JOINED)
 }
 
 pub(super) fn put_retry(retry: Retry, out: &mut Vec<u8>) {
@@ -166,7 +167,7 @@ fn put_extra(extra: &Extra, progress: Option<&Progress>, out: &mut Vec<u8>) {
         put_bytes(out, &extra.collector);
     }
     put_attempts(extra.attempts.as_deref(), out);
-    if let Some(Coalesced { since, submits, attempts, behind }) = extra.coalesced.as_deref().copied() {
+    if let Some(Coalesced { since, submits, attempts, behind, joined: _ }) = extra.coalesced.as_deref().copied() {
         put_time(out, since);
         put_u32(out, submits);
         put_u32(out, attempts);
@@ -192,7 +193,8 @@ pub(super) fn decode_put(from: &mut Reader<'_>) -> Result<Job, DecodeError> {
     let id = JobId(from.below("a job's number", COUNT_MAX)?);
     let queue = QueueId(from.u32("a queue's number")?);
     let bits = from.below("a job's bits", has::END)?;
-    if bits & has::RAN != 0 || bits & has::EXPIRES == has::EXPIRES {
+    let part_of_none = bits & (has::JOINED | has::COALESCED) == has::JOINED;
+    if bits & has::RAN != 0 || bits & has::EXPIRES == has::EXPIRES || part_of_none {
         return Err(DecodeError::Range { field: "a job's bits", value: bits });
     }
     let protocol = Protocol(from.u8()?);
@@ -286,7 +288,7 @@ fn read_extra(from: &mut Reader<'_>, bits: u64) -> Result<Extra, DecodeError> {
     if has(has::COALESCED) {
         let (since, submits, attempts) = (from.time()?, from.u32("submits")?, from.u32("deliveries")?);
         let behind = Some(JobId(from.below("a job's number", COUNT_MAX)?)).filter(|job| job.0 > 0);
-        extra.coalesced = Some(Box::new(Coalesced { since, submits, attempts, behind }));
+        extra.coalesced = Some(Box::new(Coalesced { since, submits, attempts, behind, joined: has(has::JOINED) }));
     }
     Ok(extra)
 }

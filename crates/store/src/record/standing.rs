@@ -48,10 +48,12 @@ pub(super) mod has {
     pub(in crate::record) const ATTEMPTS: u64 = 1 << 20;
     /// Submits that became the job.
     pub(in crate::record) const COALESCED: u64 = 1 << 21;
+    /// Its submits are a part of those of the job ahead.
+    pub(in crate::record) const JOINED: u64 = 1 << 22;
     /// A job has one time to expire, at most.
     pub(in crate::record) const EXPIRES: u64 = EXPIRES_AT | EXPIRES_BY;
     /// Above all of them.
-    pub(in crate::record) const END: u64 = 1 << 22;
+    pub(in crate::record) const END: u64 = 1 << 23;
 }
 
 /// The part of a standing that every job has, as it is written.

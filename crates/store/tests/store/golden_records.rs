@@ -218,8 +218,9 @@ pub(crate) fn golden() -> Vec<(&'static str, Record)> {
     let lost = Extra { losses: 300, ..Extra::default() };
     let by = Expiry::By(Timestamp(1_700_000_090_000));
     let spanned = Extra { expires: by, losses: 1, ..Extra::default() };
-    let coalesced = Coalesced { since: at, submits: 300, attempts: 2, behind: Some(JobId(1 << 40)) };
-    let coalesced = Extra { coalesced: Some(Box::new(coalesced)), ..Extra::default() };
+    let coalesced = Coalesced { since: at, submits: 300, attempts: 2, behind: Some(JobId(1 << 40)), joined: false };
+    let joined = Coalesced { joined: true, ..coalesced };
+    let [coalesced, joined] = [coalesced, joined].map(|it| Extra { coalesced: Some(Box::new(it)), ..Extra::default() });
     let collected = Extra { collector: Bytes::from_static(b"client-1"), ..Extra::default() };
     let spanned_schedule = Schedule {
         job: NewJob { expires: Expiry::By(Timestamp(90_000)), track_ms: 1, ..plain_schedule.job.clone() },
@@ -374,6 +375,7 @@ pub(crate) fn golden() -> Vec<(&'static str, Record)> {
         ("next_run_running", Record::NextRun(running)),
         ("put_spanned", Record::Put(Job { extra: Some(Box::new(spanned)), ..jobs::plain() })),
         ("put_coalesced", Record::Put(Job { extra: Some(Box::new(coalesced)), ..jobs::plain() })),
+        ("put_joined", Record::Put(Job { state: JobState::Parked, extra: Some(Box::new(joined)), ..jobs::plain() })),
         ("put_collected", Record::Put(Job { extra: Some(Box::new(collected)), ..jobs::plain() })),
         ("schedule_spanned", Record::Schedule(Box::new(spanned_schedule))),
     ]

@@ -386,8 +386,10 @@ fn any_extra() -> impl Strategy<Value = Extra> {
     });
     let told = (option::of(cycle), option::of(failure), option::of(past), option::of(progress));
     let expiry = prop_oneof![Just(Expiry::Never), any_time().prop_map(Expiry::At), any_time().prop_map(Expiry::By)];
-    let coalesced = (any_time(), any::<[u32; 2]>(), option::of((1..1u64 << 60).prop_map(JobId)))
-        .prop_map(|(since, [submits, attempts], behind)| Box::new(Coalesced { since, submits, attempts, behind }));
+    let coalesced = (any_time(), any::<[u32; 2]>(), option::of((1..1u64 << 60).prop_map(JobId)), any::<bool>())
+        .prop_map(|(since, [submits, attempts], behind, joined)| {
+            Box::new(Coalesced { since, submits, attempts, behind, joined })
+        });
     let track = (any::<u64>(), any_time()).prop_map(|(keep_ms, updated_at)| Track { keep_ms, updated_at });
     let rest = (
         (any::<u64>(), any_bytes(), option::of(coalesced)),

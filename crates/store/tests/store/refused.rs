@@ -67,10 +67,11 @@ fn a_value_that_the_engine_never_writes_is_refused_by_its_field() {
     let rank = |zigzag: &[u8]| put(0, &[&[0][..], zigzag, &[1, 0, 0]].concat(), &RETRY, &[]);
     let zoned = |months: u64| [&[2, 0, 1, 1, 1, 1], &number(months)[..], &[1, 0]].concat();
     let two = |first: u8, second: u8| [&[2, first], &[0; 13][..], &[second], &[0; 13]].concat();
-    let table: [(&str, Vec<u8>); 52] = [
+    let table: [(&str, Vec<u8>); 53] = [
         ("a job's number", [&[3][..], &TOO_MUCH].concat()),
         ("a job's bits", with(1 << 12, &[])),
         ("a job's bits", with(1 << 22, &[])),
+        ("a job's bits", with(1 << 23, &[])),
         ("a number of attempts", with(1 << 20, &[26])),
         ("an attempt's number", with(1 << 20, &[&[1][..], &number(1 << 32)].concat())),
         // An end that is not known, two kinds of errors, and an error as before without one.

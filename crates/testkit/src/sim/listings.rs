@@ -38,7 +38,7 @@ impl Life {
     /// Processes everything that is due, and drops dead jobs beyond the limits.
     pub(super) fn come_to_rest(&mut self) {
         self.tick();
-        while self.oracle.has_dead_to_drop() {
+        while self.oracle.has_past_to_drop() {
             self.tick();
         }
     }

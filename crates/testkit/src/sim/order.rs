@@ -51,7 +51,7 @@ impl Order {
         let same = |job: &&Job| class(job) == class(taken);
         let left = self.ready.keys().filter_map(|id| engine.job(*id)).filter(same);
         // One that came back meanwhile may have been away when this one was handed out.
-        for job in left.filter(|job| matches!(job.state, JobState::Ready) && job.attempts == 0) {
+        for job in left.filter(|job| matches!(job.state, JobState::Ready) && job.attempts + job.failures == 0) {
             assert!(job.priority <= taken.priority, "{job:?} has a higher priority than {taken:?}");
             let (Some(left_at), Some(taken_at)) = (self.ready.get(&job.id), self.ready.get(&taken.id)) else {
                 continue;

@@ -113,7 +113,8 @@ impl Script<'_> {
                 until: if self.rng.chance(40) { Some(self.time()) } else { None },
             },
             Kind::Replace => JobCommand::Replace { job: self.job_ref(), body: self.bytes(20) },
-            Kind::Cancel => JobCommand::Cancel(self.job_ref()),
+            Kind::Cancel if self.rng.chance(70) => JobCommand::Cancel(self.job_ref()),
+            Kind::Cancel => JobCommand::Cancel(self.follower()),
             _ => self.collect(),
         }
     }
@@ -319,6 +320,14 @@ impl Script<'_> {
 
     fn job_ref(&mut self) -> JobRef {
         let any = self.rng.pick(&self.oracle.jobs).map(id_of);
+        self.ref_to(any)
+    }
+
+    /// A job that waits for another one of its identity, if there is one.
+    fn follower(&mut self) -> JobRef {
+        let followers = self.oracle.jobs.iter().filter(|memo| memo.ahead().is_some()).map(id_of);
+        let followers: Vec<JobId> = followers.collect();
+        let any = self.rng.pick(&followers).copied();
         self.ref_to(any)
     }
 

@@ -206,7 +206,7 @@ impl Script<'_> {
             body_bytes_max: if self.rng.chance(15) { Some(self.number(20)) } else { None },
             ttl_ms: if self.rng.chance(15) { Some(self.rng.below(self.world.pace_ms * 20)) } else { None },
             dead_ms: if self.rng.chance(20) { Some(self.rng.below(self.world.pace_ms * 50)) } else { None },
-            dead_max: if self.rng.chance(25) { Some(self.number(3)) } else { None },
+            dead_max: if self.rng.chance(40) { Some(self.number(3)) } else { None },
             dedup_ms: if self.rng.chance(30) { Some(self.rng.below(self.world.pace_ms * 50)) } else { None },
             coalesce: self.coalesce(),
         }

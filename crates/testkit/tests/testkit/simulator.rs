@@ -64,12 +64,16 @@ fn everything_happens(tally: &Tally) {
         ("Pause", "Beside"),
         ("Misfit", "Waits Dies"),
         ("Dead", "Dropped MadeWay BeyondItsQueue"),
+        ("Done", "Forgotten"),
         ("OnDead", "Pushed Refused"),
         ("Part", "Done"),
         ("Attempt", "Failed Lost TimedOut Released TakenBack Unconvertible"),
         ("Loss", "Pauses Dies"),
         ("Redrive", "Later Elsewhere"),
-        ("Coalesce", "Begins Apart Absorbed AfterRun Joined Follows Parked Freed KeyBack BodyAway"),
+        (
+            "Coalesce",
+            "Begins Apart Absorbed AfterRun Joined Follows Parked Freed KeyBack BodyAway GaveWay TookIn PartEnded",
+        ),
         ("Repeated", "EndedBefore"),
         (
             "Change",

@@ -1,8 +1,8 @@
 //! Submits of one identity: one job while it waits, and one more while it runs.
 
 use windlass_engine::{
-    Clash, ClientId, Coalesce, Coalesced, Engine, JobId, JobState, KeySource, KeyUntil, NewJob, Payload, Protocol,
-    Pushed, QueueId, QueueKind, READ_KEY, Refusal, Timestamp, Unfit, Unique,
+    Clash, ClientId, Coalesce, Coalesced, End, Engine, Job, JobId, JobState, KeySource, KeyUntil, NewJob, Payload,
+    Protocol, Pushed, QueueId, QueueKind, READ_KEY, Refusal, Timestamp, Unfit, Unique,
 };
 
 use super::{JobMemo, Oracle};
@@ -86,7 +86,8 @@ impl Oracle {
         let id = self.bear(client, queue, &NewJob { not_before, ..new.clone() })?;
         self.see(if behind.is_some() { "Coalesce::Follows" } else { "Coalesce::Begins" });
         if let Some(memo) = self.jobs.iter_mut().find(|memo| memo.job.id == id) {
-            memo.extra().coalesced = Some(Box::new(Coalesced { since, submits: 1, attempts: 0, behind }));
+            memo.extra().coalesced =
+                Some(Box::new(Coalesced { since, submits: 1, attempts: 0, behind, joined: false }));
         }
         Ok((id, Pushed::New))
     }
@@ -107,18 +108,11 @@ impl Oracle {
         let due = self.submit_due(since, rule);
         let expires = self.expiry_of(queue, &NewJob { not_before: Some(due), ..new.clone() });
         let by_engine = self.by_engine(due);
-        // The worker that had the job before has another number than the next one.
-        let has_run = ran > earlier.map_or(0, |it| it.attempts);
-        let (submits, behind) = (earlier.map_or(1, |it| it.submits) + 1, earlier.and_then(|it| it.behind));
+        let has_run = self.add_submits(id, 1, since);
         let memo = self.job_mut(id);
-        memo.job.attempts += u32::from(has_run);
-        let attempts = memo.job.attempts;
-        let extra = memo.extra();
-        extra.taken_back |= has_run;
-        extra.coalesced = Some(Box::new(Coalesced { since, submits, attempts, behind }));
-        extra.expires = expires;
+        memo.extra().expires = expires;
         if rule.latest {
-            extra.meta = new.meta.clone();
+            memo.extra().meta = new.meta.clone();
             let name = new.name.as_deref().unwrap_or_default();
             memo.job.payload = Payload::new(memo.job.key(), name, &new.body);
         }
@@ -132,6 +126,23 @@ impl Oracle {
             self.put(id, to);
         }
         self.suit_anew(id);
+    }
+
+    /// More submits became a job that waits, the first of them at `since`. Returns whether the job has run before. The
+    /// worker that had it then has another number than the next one.
+    fn add_submits(&mut self, id: JobId, more: u32, since: Timestamp) -> bool {
+        let memo = self.job_mut(id);
+        let ran = memo.job.attempts;
+        let earlier = memo.job.extra.as_deref().and_then(|extra| extra.coalesced.as_deref().copied());
+        let has_run = ran > earlier.map_or(0, |it| it.attempts);
+        memo.job.attempts += u32::from(has_run);
+        let attempts = memo.job.attempts;
+        let submits = earlier.map_or(1, |it| it.submits) + more;
+        let (behind, joined) = earlier.map_or((None, false), |it| (it.behind, it.joined));
+        let extra = memo.extra();
+        extra.taken_back |= has_run;
+        extra.coalesced = Some(Box::new(Coalesced { since, submits, attempts, behind, joined }));
+        has_run
     }
 
     /// A job may have another body: each protocol may try it again.
@@ -163,9 +174,150 @@ impl Oracle {
             }
         }
         let waits = |memo: &JobMemo| memo.ahead() == Some(id) && memo.job.state == JobState::Parked;
-        for follower in self.jobs_where(waits) {
-            self.see("Coalesce::Freed");
-            self.put(follower, JobState::Scheduled(self.wall()));
+        let mut waiting = self.jobs_where(waits);
+        waiting.sort_unstable();
+        for follower in waiting.into_iter().rev() {
+            self.free(follower, self.wall());
+        }
+    }
+
+    /// A job waits for no other one any more: it is due, unless another one has the key of its identity.
+    fn free(&mut self, id: JobId, at: Timestamp) {
+        let was_part = self.job_mut(id).joined();
+        self.see(if was_part { "Coalesce::PartFreed" } else { "Coalesce::Freed" });
+        self.put(id, JobState::Scheduled(at));
+        self.take_key(id);
+        let memo = self.job_mut(id);
+        let (holds, job) = (memo.holds_key, memo.job.clone());
+        let holder = job.key().filter(|_| !holds).and_then(|key| self.keyed(job.queue, job.protocol, key));
+        let leads = |holder: &JobId| {
+            self.job(*holder).is_some_and(|memo| !is_over(&memo.job.state) && memo.ahead() != Some(id))
+        };
+        if let Some(lead) = holder.filter(leads) {
+            self.see("Coalesce::JoinsAnother");
+            self.join(id, lead);
+        }
+    }
+
+    /// The job of which a recovered one is a part, which has its key.
+    fn part_of(&self, job: &Job) -> Option<JobId> {
+        let coalesced = job.extra.as_deref()?.coalesced.as_deref()?;
+        let lead = self.job(coalesced.behind.filter(|_| coalesced.joined && job.state == JobState::Parked)?)?;
+        assert!(!is_over(&lead.job.state) && lead.job.key() == job.key(), "{job:?} is no part of {:?}", lead.job);
+        Some(lead.job.id)
+    }
+
+    // ---- a run that did not succeed gives way to what followed it --------------------------------------------------
+
+    /// A job waits until this time after a run.
+    pub(super) fn pause(&mut self, id: JobId, until: Timestamp) {
+        if !self.give_way(id, Some(until)) {
+            self.put(id, JobState::Retrying(until));
+        }
+    }
+
+    /// A job waits again, and another one may have followed it: one of both goes on. Returns whether that placed the job.
+    pub(super) fn give_way(&mut self, id: JobId, pause: Option<Timestamp>) -> bool {
+        let queue = self.job_mut(id).job.queue;
+        let waits = |memo: &JobMemo| {
+            let state = &memo.job.state;
+            memo.ahead() == Some(id) && !memo.joined() && matches!(state, JobState::Parked | JobState::Scheduled(_))
+        };
+        let Some(rule) = self.rules(queue).coalesce else { return false };
+        let Some(follower) = self.jobs_where(waits).into_iter().max() else { return false };
+        let wall = self.wall();
+        let memo = self.job_mut(follower);
+        let due = if let JobState::Scheduled(at) = memo.job.state { at } else { wall };
+        let coalesced = memo.job.extra.as_deref().and_then(|extra| extra.coalesced.as_deref().copied());
+        let paused = pause.map(|until| JobState::Retrying(until.max(self.by_engine(due))));
+        let place = paused.or((due > wall).then_some(JobState::Scheduled(due)));
+        if rule.latest {
+            self.see("Coalesce::GaveWay");
+            self.join(id, follower);
+            if let Some(place) = place {
+                self.put(follower, place);
+            } else if self.job_mut(follower).job.state == JobState::Parked {
+                self.make_ready(follower, None);
+            }
+            self.end_superfluous(id, follower);
+            return true;
+        }
+        self.see("Coalesce::TookIn");
+        let (submits, since) = coalesced.map_or((1, wall), |it| (it.submits, it.since));
+        self.add_submits(id, submits, since);
+        self.join(follower, id);
+        let is_placed = place.is_some();
+        if let Some(place) = place {
+            self.put(id, place);
+        }
+        self.end_superfluous(follower, id);
+        is_placed
+    }
+
+    fn join(&mut self, part: JobId, lead: JobId) {
+        if self.job_mut(lead).ahead() == Some(part) {
+            self.set_ahead(lead, None, false);
+        }
+        self.set_ahead(part, Some(lead), true);
+        self.job_mut(part).holds_key = false;
+        self.put(part, JobState::Parked);
+        self.take_key(lead);
+    }
+
+    fn set_ahead(&mut self, id: JobId, behind: Option<JobId>, joined: bool) {
+        let wall = self.wall();
+        let first = Coalesced { since: wall, submits: 1, attempts: 0, behind: None, joined: false };
+        let coalesced = &mut self.job_mut(id).extra().coalesced;
+        let it = coalesced.get_or_insert_with(|| Box::new(first));
+        (it.behind, it.joined) = (behind, joined);
+    }
+
+    /// The job has its key, if no other job has it.
+    fn take_key(&mut self, id: JobId) {
+        let memo = self.job_mut(id);
+        let (wants, job) = (memo.wants_key(), memo.job.clone());
+        if wants && self.keyed(job.queue, job.protocol, job.key().unwrap_or_default()).is_none() {
+            self.job_mut(id).holds_key = true;
+        }
+    }
+
+    /// A part for whose end no client waits, and that is promised no more than the leading job, is gone.
+    fn end_superfluous(&mut self, part: JobId, lead: JobId) {
+        let lasts = self.job_mut(lead).job.durable;
+        let job = &self.job_mut(part).job;
+        let extra = job.extra.as_deref();
+        let asks = extra.is_some_and(|it| it.track.is_some() || it.result_keep_ms > 0 || !it.collector.is_empty());
+        if (lasts || !job.durable) && !asks && job.listeners().is_empty() {
+            self.see("Coalesce::Superfluous");
+            self.remove(part);
+        }
+    }
+
+    /// The jobs that are a part of this one, and of its parts.
+    pub(super) fn parts(&self, id: JobId) -> Vec<JobId> {
+        let (mut found, mut next) = (Vec::new(), vec![id]);
+        while let Some(id) = next.pop() {
+            let is_part = |memo: &JobMemo| memo.ahead() == Some(id) && memo.joined();
+            let mut parts = self.jobs_where(is_part);
+            parts.sort_unstable();
+            next.extend(&parts);
+            found.extend(parts);
+        }
+        found
+    }
+
+    /// A job ended by a run: its parts ended so, too.
+    pub(super) fn end_parts(&mut self, id: JobId, end: &End) {
+        if matches!(end, End::Cancelled | End::Expired) {
+            return;
+        }
+        for part in self.parts(id).into_iter().rev() {
+            self.see("Coalesce::PartEnded");
+            self.tell_listeners(part, end);
+            match end {
+                End::Succeeded { result, by } => self.end_well(part, result, *by),
+                _ => self.end_badly(part),
+            }
         }
     }
 
@@ -176,7 +328,12 @@ impl Oracle {
             let waits = matches!(self.job_mut(id).job.state, JobState::Parked | JobState::Scheduled(_));
             let parked = self.job_mut(id).job.state == JobState::Parked;
             let free = engine.job(id).filter(|job| job.state == JobState::Scheduled(Timestamp(0)));
-            if waits && !self.is_behind(id) && (parked || free.is_some()) {
+            if let Some(lead) =
+                engine.job(id).filter(|_| parked && !self.is_behind(id)).and_then(|job| self.part_of(job))
+            {
+                self.see("Coalesce::JoinedAtStart");
+                self.set_ahead(id, Some(lead), true);
+            } else if waits && !self.is_behind(id) && (parked || free.is_some()) {
                 self.job_mut(id).job.state = JobState::Scheduled(Timestamp(0));
                 let track = free.and_then(|job| job.extra.as_deref()?.track);
                 self.job_mut(id).extra().track = track;
@@ -187,8 +344,14 @@ impl Oracle {
 
 impl JobMemo {
     /// The job that must be over before this one starts.
-    pub(super) fn ahead(&self) -> Option<JobId> {
+    pub(crate) fn ahead(&self) -> Option<JobId> {
         self.job.extra.as_deref()?.coalesced.as_deref()?.behind
+    }
+
+    /// Whether it ends as the job ahead of it ends.
+    pub(super) fn joined(&self) -> bool {
+        self.job.state == JobState::Parked
+            && self.job.extra.as_deref().and_then(|extra| extra.coalesced.as_deref()).is_some_and(|it| it.joined)
     }
 }
 

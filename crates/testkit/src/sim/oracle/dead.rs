@@ -1,4 +1,4 @@
-//! The limits of the dead-letter queue, and the removal of dead jobs to make room.
+//! The limits of the dead-letter queue and of what is kept of done jobs, and their removal to make room.
 
 use windlass_engine::{Capacity, ClientId, JobId, JobState, QueueId, Timestamp};
 
@@ -27,21 +27,41 @@ impl Oracle {
         dead.map(|memo| memo.job.weight_bytes() - memo.job.payload.body_len() as u64).sum()
     }
 
+    /// The done jobs; the first to be forgotten comes first.
+    fn done(&self) -> Vec<(Timestamp, JobId)> {
+        let done = self.jobs.iter().filter_map(|memo| match memo.job.state {
+            JobState::Done(until) => Some((until, id_of(memo))),
+            _ => None,
+        });
+        let mut done: Vec<_> = done.collect();
+        done.sort_unstable();
+        done
+    }
+
+    fn done_bytes(&self) -> u64 {
+        let done = self.jobs.iter().filter(|memo| matches!(memo.job.state, JobState::Done(_)));
+        done.map(|memo| memo.job.weight_bytes()).sum()
+    }
+
+    /// Whether what ended well takes more than its share.
+    fn has_too_many_done(&self) -> bool {
+        self.done_bytes() > self.limits.jobs_bytes_max.min(self.limits.memory_max) / 4
+    }
+
     /// Whether `jobs` and `bytes` more would exceed a limit.
     fn is_too_much(&self, jobs: u64, bytes: u64) -> bool {
         self.jobs.len() as u64 + jobs > self.limits.jobs_max
             || self.bytes().saturating_add(bytes) > self.limits.jobs_bytes_max
     }
 
-    pub(crate) fn has_dead_to_drop(&self) -> bool {
+    pub(crate) fn has_past_to_drop(&self) -> bool {
         let dead = self.dead().len() as u64;
-        if self.beyond_its_queue().is_some() {
+        if self.beyond_its_queue().is_some() || self.has_too_many_done() {
             return true;
         }
-        let is_full = dead > self.limits.dead_max
-            || self.dead_bytes() > self.limits.dead_bytes_max
-            || self.dead_memory_bytes() > self.limits.dead_memory_max;
-        dead > 0 && (is_full || self.is_too_much(0, 0))
+        let is_full = self.is_dead_letter_queue_full();
+        let has_past = dead > 0 || !self.done().is_empty();
+        dead > 0 && is_full || has_past && self.is_too_much(0, 0)
     }
 
     /// The first dead job to drop of the first queue that has more of them than its rules allow.
@@ -65,43 +85,72 @@ impl Oracle {
     pub(crate) fn has_dead_to_drop_for(&self, client: ClientId) -> bool {
         const MORE_BYTES: u64 = 500;
         let held = self.jobs.iter().filter(|memo| memo.connection() == Some(client)).count() as u64;
-        !self.dead().is_empty() && self.is_too_much(0, held * MORE_BYTES)
+        let has_past = !self.dead().is_empty() || !self.done().is_empty();
+        has_past && self.is_too_much(0, held * MORE_BYTES)
     }
 
-    /// Drops dead jobs beyond the limits, a page at a time.
+    /// Drops jobs that are over beyond the limits, a page at a time.
     pub(super) fn drop_dead(&mut self) {
         for _ in 0..self.page(u32::MAX) {
-            if !self.has_dead_to_drop() {
+            if !self.has_past_to_drop() {
                 return;
             }
             if let Some(id) = self.beyond_its_queue() {
                 self.drop_one(id, "Dead::BeyondItsQueue");
                 continue;
             }
-            self.drop_oldest_dead("Dead::Dropped");
+            if self.has_too_many_done() {
+                self.forget_oldest_done();
+            } else if self.is_dead_letter_queue_full() {
+                self.drop_oldest_dead("Dead::Dropped");
+            } else {
+                self.drop_oldest();
+            }
         }
     }
 
-    /// Whether `bytes` would fit if all dead jobs were gone and `less` bytes were free.
+    fn is_dead_letter_queue_full(&self) -> bool {
+        self.dead().len() as u64 > self.limits.dead_max
+            || self.dead_bytes() > self.limits.dead_bytes_max
+            || self.dead_memory_bytes() > self.limits.dead_memory_max
+    }
+
+    /// What ended well makes room before what failed.
+    fn drop_oldest(&mut self) {
+        if self.done().is_empty() {
+            self.drop_oldest_dead("Dead::MadeWay");
+        } else {
+            self.forget_oldest_done();
+        }
+    }
+
+    fn forget_oldest_done(&mut self) {
+        if let Some((_, id)) = self.done().first().copied() {
+            self.see("Done::Forgotten");
+            self.remove(id);
+        }
+    }
+
+    /// Whether `bytes` would fit if all jobs that are over were gone and `less` bytes were free.
     pub(super) fn judge_bytes(&self, bytes: u64, less: u64) -> Checked {
         let (held, limit) = (self.bytes(), self.limits.jobs_bytes_max);
-        let stays = held - self.dead_bytes() - less;
+        let stays = held - self.dead_bytes() - self.done_bytes() - less;
         if stays + bytes > limit { Err(Capacity::JobBytes.exceeded(held, limit)) } else { Ok(()) }
     }
 
     pub(super) fn judge_jobs(&self) -> Checked {
         let (held, limit) = (self.jobs.len() as u64, self.limits.jobs_max);
-        let live = held - self.dead().len() as u64;
+        let live = held - self.dead().len() as u64 - self.done().len() as u64;
         if live >= limit { Err(Capacity::Jobs.exceeded(held, limit)) } else { Ok(()) }
     }
 
-    /// Drops as many dead jobs as necessary, at most a page.
+    /// Drops as many jobs that are over as necessary, at most a page.
     pub(super) fn make_way(&mut self, jobs: u64, bytes: u64) {
         for _ in 0..self.page(u32::MAX) {
-            if self.dead().is_empty() || !self.is_too_much(jobs, bytes) {
+            if self.dead().is_empty() && self.done().is_empty() || !self.is_too_much(jobs, bytes) {
                 return;
             }
-            self.drop_oldest_dead("Dead::MadeWay");
+            self.drop_oldest();
         }
     }
 

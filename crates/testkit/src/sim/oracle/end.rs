@@ -99,8 +99,14 @@ impl Oracle {
         let by = self.protocol_of(client).or(Some(Protocol::HTTP));
         self.tell_end(id, &End::Succeeded { result: result.clone(), by });
         self.succeeded(id);
+        self.end_well(id, result, by);
+        Ok(Some(Reply::Finished(id)))
+    }
+
+    /// A job succeeded: it is kept with its result, or removed.
+    pub(super) fn end_well(&mut self, id: JobId, result: &Bytes, by: Option<Protocol>) {
         let until = |ms| self.now.after_ms(ms);
-        let memo = self.job(id).expect("it was just found");
+        let memo = self.job(id).expect("it is there");
         let result_keep_ms =
             memo.job.extra.as_deref().map_or(0, |extra| extra.result_keep_ms.max(memo.uncollected_ms()));
         let track_ms = memo.job.extra.as_deref().and_then(|extra| extra.track).map_or(0, |track| track.keep_ms);
@@ -116,7 +122,6 @@ impl Oracle {
         } else {
             self.remove(id);
         }
-        Ok(Some(Reply::Finished(id)))
     }
 
     pub(super) fn fail(&mut self, client: ClientId, claim: Claim, failure: &Failure) -> Answer {
@@ -174,7 +179,7 @@ impl Oracle {
         let next_at = Some(wall.after_ms(wait_ms));
         self.job_mut(id).extra().failure.iter_mut().for_each(|failure| failure.next_at = next_at);
         if wait_ms > 0 {
-            self.put(id, JobState::Retrying(at));
+            self.pause(id, at);
         } else {
             let rank = self.rank(false);
             self.make_ready(id, Some(rank));
@@ -364,7 +369,7 @@ impl Oracle {
         }
         self.see("Loss::Pauses");
         let pause_ms = self.wait_ms(id, (pause_ms, 1, pause_ms));
-        self.put(id, JobState::Retrying(self.now.after_ms(pause_ms)));
+        self.pause(id, self.now.after_ms(pause_ms));
     }
 
     /// Whether losing this client would exceed the job's limit of losses.
@@ -464,6 +469,11 @@ impl Oracle {
     }
 
     pub(super) fn tell_end(&mut self, id: JobId, end: &End) {
+        self.tell_listeners(id, end);
+        self.end_parts(id, end);
+    }
+
+    pub(super) fn tell_listeners(&mut self, id: JobId, end: &End) {
         let has_room = self.may_keep(end);
         let memo = self.job_mut(id);
         let listeners = memo.job.extra.as_deref_mut().map(|extra| std::mem::take(&mut extra.listeners));

@@ -91,7 +91,7 @@ impl JobMemo {
             JobState::Done(_) => self.key_until() != KeyUntil::Gone,
             _ => false,
         };
-        self.job.key().is_some() && !started && !over
+        self.job.key().is_some() && !started && !over && !self.joined()
     }
 
     /// The order of ready jobs: entries of `cycle` queues by their own number, jobs by priority, then by rank.

@@ -11,7 +11,7 @@ use windlass_engine::{
     ScheduleRef, Stats, Subject, Thing, WorkerRow,
 };
 
-use super::{Answer, Oracle, QueueMemo, Waiting, id_of};
+use super::{Answer, JobMemo, Oracle, QueueMemo, Waiting, id_of};
 
 impl Oracle {
     pub(super) fn replace(&mut self, client: ClientId, job: &JobRef, body: &Bytes) -> Answer {
@@ -64,7 +64,15 @@ impl Oracle {
         if only_idle && (self.workers_of(queue, scope) > 0 || self.count_live(queue, scope) > 0) {
             return Err(Refusal::InUse);
         }
-        let (line, limit) = (self.ready_of(queue, scope), self.page(u32::MAX));
+        let is_behind = |memo: &JobMemo| {
+            let job = &memo.job;
+            let in_scope = scope.is_none_or(|scope| scope == job.protocol);
+            in_scope && job.queue == queue && job.state == JobState::Parked && memo.ahead().is_some()
+        };
+        let mut behind = self.jobs_where(is_behind);
+        behind.sort_by_key(|id| (self.job(*id).and_then(JobMemo::ahead), *id));
+        let (mut line, limit) = (behind, self.page(u32::MAX));
+        line.extend(self.ready_of(queue, scope));
         line.iter().take(limit).for_each(|id| self.discard(*id));
         if line.len() > limit {
             let changed = u32::try_from(limit).unwrap_or(u32::MAX);

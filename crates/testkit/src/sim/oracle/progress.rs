@@ -50,6 +50,11 @@ impl Oracle {
         for listener in memo.job.listeners().to_vec() {
             self.notify(listener, Notice::Progress { job: id, note: note.clone() });
         }
+        for part in self.parts(id) {
+            for listener in self.job_mut(part).job.listeners().to_vec() {
+                self.notify(listener, Notice::Progress { job: part, note: note.clone() });
+            }
+        }
         Ok(Some(Reply::Done))
     }
 }

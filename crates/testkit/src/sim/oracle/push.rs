@@ -276,6 +276,9 @@ impl Oracle {
         }
         let now = self.wall();
         let was_over = matches!(self.job_mut(id).job.state, JobState::Dead(_) | JobState::Done(_));
+        if !was_over && self.give_way(id, None) {
+            return;
+        }
         let waits = self.is_behind(id);
         if waits {
             self.see("Coalesce::Parked");

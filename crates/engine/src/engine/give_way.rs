@@ -1,0 +1,111 @@
+//! A run that did not succeed gives way to what followed it.
+//!
+//! Submits of one identity are one job while it waits, and one more while it runs (`coalesce`). When the run fails, or its
+//! worker is lost or gives the job back, both wait, and one of them is enough: the later one if the last submit wins,
+//! the earlier one if the first does. That one leads. If a client waits for the end of the other one, or if that is promised
+//! more, it stays behind the leading one with its body and is *joined*: it ends as that one ends. If the leading one is
+//! removed without a run, because an operator or its client no longer wants it, a joined one starts itself. So nothing that
+//! was acknowledged depends on a job that is promised less.
+
+use super::coalesce::add_submits;
+use super::joined::join;
+use super::place::{behind, move_job, remember_move, remember_put, remove_job};
+use super::requeue::make_ready;
+use super::state::State;
+use crate::context::Context;
+use crate::ids::Timestamp;
+use crate::jobs::{Job, JobState, Slot};
+use crate::queues::{Coalesce, Queue};
+
+/// A job whose run did not succeed waits until this time.
+pub(super) fn pause(state: &mut State, slot: Slot, until: Timestamp, context: &mut Context) {
+    if !give_way(state, slot, Some(until), context) {
+        move_job(state, slot, JobState::Retrying(until));
+        remember_move(state, slot, context);
+    }
+}
+
+/// A job waits again, until the end of a `pause` if there is one. Returns whether it has its place by that, because a job
+/// followed it.
+#[inline]
+pub(super) fn give_way(state: &mut State, slot: Slot, pause: Option<Timestamp>, context: &mut Context) -> bool {
+    !state.followers.is_empty() && give_way_to_follower(state, slot, pause, context)
+}
+
+#[inline(never)]
+fn give_way_to_follower(state: &mut State, slot: Slot, pause: Option<Timestamp>, context: &mut Context) -> bool {
+    let Some((follower, rule)) = follower_of(state, slot) else { return false };
+    let wall = state.wall();
+    let due = match state.jobs.at(follower).map(|job| &job.state) {
+        Some(JobState::Scheduled(at)) => *at,
+        Some(_) | None => wall,
+    };
+    let start = match pause {
+        Some(until) => Start::Paused(until.max(due.shifted(state.skew_ms.saturating_neg()))),
+        None if due > wall => Start::At(due),
+        None => Start::Now,
+    };
+    if rule.latest {
+        join(state, slot, follower);
+        place(state, follower, start, context);
+        settle(state, slot, follower, context);
+        return true;
+    }
+    let coalesced = state.jobs.at(follower).and_then(|job| job.extra.as_deref()?.coalesced.as_deref().copied());
+    add_submits(state, slot, coalesced.map_or(1, |it| it.submits), coalesced.map_or(wall, |it| it.since));
+    join(state, follower, slot);
+    if let Start::Paused(_) | Start::At(_) = start {
+        place(state, slot, start, context);
+    }
+    settle(state, follower, slot, context);
+    !matches!(start, Start::Now)
+}
+
+/// When a leading job starts.
+#[derive(Clone, Copy)]
+enum Start {
+    Now,
+    /// By the wall clock.
+    At(Timestamp),
+    /// Not before the pause after the failure is over, whatever comes meanwhile; by the engine's time.
+    Paused(Timestamp),
+}
+
+/// The job that waits for the end of this one to start itself, and the rule of their queue.
+fn follower_of(state: &State, slot: Slot) -> Option<(Slot, Coalesce)> {
+    let job = state.jobs.at(slot)?;
+    let rule = state.queues.at(job.queue).and_then(Queue::rules)?.coalesce?;
+    let waits = |job: &Job| matches!(job.state, JobState::Parked | JobState::Scheduled(_)) && !job.is_joined();
+    let follower = behind(state, job.id).into_iter().rev().find(|slot| state.jobs.at(*slot).is_some_and(waits))?;
+    Some((follower, rule))
+}
+
+/// A leading job comes to its place.
+fn place(state: &mut State, slot: Slot, start: Start, context: &mut Context) {
+    match start {
+        Start::Now if state.jobs.at(slot).is_some_and(|job| job.state == JobState::Parked) => {
+            make_ready(state, slot, None, context);
+        }
+        Start::Now => {}
+        Start::At(at) => move_job(state, slot, JobState::Scheduled(at)),
+        Start::Paused(until) => move_job(state, slot, JobState::Retrying(until)),
+    }
+}
+
+/// Journals both jobs, or removes the part if no client waits for its end and the leading one is promised as much.
+fn settle(state: &mut State, part: Slot, lead: Slot, context: &mut Context) {
+    remember_put(state, lead, context);
+    let lasts = state.jobs.at(lead).is_some_and(|job| job.durable);
+    let is_superfluous = |job: &Job| (lasts || !job.durable) && !is_awaited(job);
+    if state.jobs.at(part).is_some_and(is_superfluous) {
+        remove_job(state, part, context);
+    } else {
+        remember_put(state, part, context);
+    }
+}
+
+/// Whether a client can ask how the job ended.
+fn is_awaited(job: &Job) -> bool {
+    let asks = job.extra.as_deref().is_some_and(|extra| extra.track.is_some() || extra.result_keep_ms > 0);
+    asks || !job.listeners().is_empty() || !job.collector().is_empty()
+}

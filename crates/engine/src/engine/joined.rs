@@ -1,0 +1,61 @@
+//! Jobs that are a part of another one: parked behind it, they end as it ends (`give_way` says how that comes about).
+
+use super::place::{behind, move_job};
+use super::state::State;
+use crate::ids::{JobId, Timestamp};
+use crate::jobs::{Coalesced, JobState, Slot};
+
+/// A job goes on as a part of another one.
+pub(super) fn join(state: &mut State, part: Slot, lead: Slot) {
+    let (Some(part_id), Some(job)) = (state.jobs.at(part).map(|job| job.id), state.jobs.at(lead)) else { return };
+    let lead_id = job.id;
+    if job.behind() == Some(part_id) {
+        set_behind(state, lead, None, false);
+    }
+    state.jobs.release_key(part, &mut state.timers);
+    set_behind(state, part, Some(lead_id), true);
+    move_job(state, part, JobState::Parked);
+    state.jobs.claim_key(lead, &mut state.timers);
+}
+
+fn set_behind(state: &mut State, slot: Slot, behind: Option<JobId>, joined: bool) {
+    let Some(job) = state.jobs.at(slot) else { return };
+    let (id, before, first) = (job.id, job.behind(), Coalesced::first(state.wall()));
+    if let Some(before) = before {
+        state.followers.remove(&(before, id));
+    }
+    state.followers.extend(behind.map(|ahead| (ahead, id)));
+    state.jobs.update(slot, |job| {
+        let coalesced = job.extra_mut().coalesced.get_or_insert_with(|| Box::new(first));
+        (coalesced.behind, coalesced.joined) = (behind, joined);
+    });
+}
+
+/// The job ahead of a parked one is over, or gone: it is due at this time. If another job has the key of the identity by now,
+/// it is a part of that one, which is returned.
+pub(super) fn set_free(state: &mut State, slot: Slot, at: Timestamp) -> Option<Slot> {
+    let id = state.jobs.at(slot)?.id;
+    move_job(state, slot, JobState::Scheduled(at));
+    if state.jobs.claim_key(slot, &mut state.timers) {
+        return None;
+    }
+    let job = state.jobs.at(slot)?;
+    let lead = state.jobs.keyed(job.queue, job.protocol, job.key()?)?;
+    state.jobs.at(lead).filter(|job| !job.is_over() && job.behind() != Some(id))?;
+    join(state, slot, lead);
+    Some(lead)
+}
+
+/// The jobs that are a part of this one, each behind the one of which it is a part.
+pub(super) fn joined(state: &State, id: JobId) -> Vec<Slot> {
+    let (mut found, mut next) = (Vec::new(), vec![id]);
+    while let Some(id) = next.pop() {
+        for slot in behind(state, id) {
+            if let Some(job) = state.jobs.at(slot).filter(|job| job.is_joined()) {
+                next.push(job.id);
+                found.push(slot);
+            }
+        }
+    }
+    found
+}
