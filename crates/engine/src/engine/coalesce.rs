@@ -64,12 +64,6 @@ pub(super) fn stands_for_body(protocol: Protocol, key: &[u8]) -> bool {
     protocol == Protocol::GEARMAN && key.starts_with(&[0])
 }
 
-/// When a job becomes ready that is submitted now, the first time at `since`. All times are the wall clock's.
-pub(super) fn due_at(state: &State, since: Timestamp, rule: Coalesce) -> Timestamp {
-    let last = rule.at_most_ms.map_or(Timestamp::NEVER, |ms| since.after_ms(ms));
-    state.wall().after_ms(rule.quiet_ms).min(last)
-}
-
 /// A new job is the first of its identity, or the one that follows a running one.
 pub(super) fn begin(state: &mut State, id: JobId, behind: Option<JobId>) {
     let Some(slot) = state.jobs.slot(id) else { return };

@@ -3,7 +3,8 @@
 use super::place::{behind, move_job};
 use super::state::State;
 use crate::ids::{JobId, Timestamp};
-use crate::jobs::{Coalesced, JobState, Slot};
+use crate::jobs::{Coalesced, Job, JobState, Slot};
+use crate::queues::{Coalesce, Queue};
 
 /// A job goes on as a part of another one.
 pub(super) fn join(state: &mut State, part: Slot, lead: Slot) {
@@ -46,6 +47,14 @@ pub(super) fn set_free(state: &mut State, slot: Slot, at: Timestamp) -> Option<S
     Some(lead)
 }
 
+/// The quiet time after a submit may not be over when its job becomes a part of another one. Nothing remembers when it is, so
+/// for a part that is left alone it begins anew.
+pub(super) fn quiet_until(state: &State, job: &Job) -> Timestamp {
+    let coalesced = job.extra.as_deref().and_then(|extra| extra.coalesced.as_deref()).filter(|_| job.is_joined());
+    let rule = state.queues.at(job.queue).and_then(Queue::rules).and_then(|rules| rules.coalesce);
+    coalesced.zip(rule).map_or(Timestamp(0), |(coalesced, rule)| due_at(state, coalesced.since, rule))
+}
+
 /// The jobs that are a part of this one, each behind the one of which it is a part.
 pub(super) fn joined(state: &State, id: JobId) -> Vec<Slot> {
     let (mut found, mut next) = (Vec::new(), vec![id]);
@@ -58,4 +67,10 @@ pub(super) fn joined(state: &State, id: JobId) -> Vec<Slot> {
         }
     }
     found
+}
+
+/// When a job becomes ready that is submitted now, the first time at `since`. All times are the wall clock's.
+pub(super) fn due_at(state: &State, since: Timestamp, rule: Coalesce) -> Timestamp {
+    let last = rule.at_most_ms.map_or(Timestamp::NEVER, |ms| since.after_ms(ms));
+    state.wall().after_ms(rule.quiet_ms).min(last)
 }

@@ -1,6 +1,6 @@
 //! A job's state, and every owner that depends on it: nothing else inserts, moves or removes a job.
 
-use super::joined::set_free;
+use super::joined::{quiet_until, set_free};
 use super::state::State;
 use crate::change::Change;
 use crate::context::Context;
@@ -100,12 +100,11 @@ fn is_over(state: &mut State, (id, ahead): (JobId, Option<JobId>), context: &mut
     if state.followers.is_empty() {
         return;
     }
-    let at = state.wall();
     for slot in behind(state, id).into_iter().rev() {
-        if state.jobs.at(slot).is_some_and(|job| job.state == JobState::Parked) {
-            let lead = set_free(state, slot, at);
-            lead.into_iter().chain(lead.map(|_| slot)).for_each(|slot| remember_put(state, slot, context));
-        }
+        let Some(job) = state.jobs.at(slot).filter(|job| job.state == JobState::Parked) else { continue };
+        let at = state.wall().max(quiet_until(state, job));
+        let lead = set_free(state, slot, at);
+        lead.into_iter().chain(lead.map(|_| slot)).for_each(|slot| remember_put(state, slot, context));
     }
 }
 

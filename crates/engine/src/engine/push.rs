@@ -5,11 +5,10 @@ use bytes::Bytes;
 use super::attach::{name_collector, outlast, retry_of};
 use super::call::Call;
 use super::checks::{check_body, check_names};
-use super::coalesce::{
-    Standing, absorb, apart, begin, come_back, due_at, identity, key_of, since, standing, stands_for_body,
-};
+use super::coalesce::{Standing, absorb, apart, begin, come_back, identity, key_of, since, standing, stands_for_body};
 use super::ended::end_of;
 use super::ends::expire_job;
+use super::joined::due_at;
 use super::place::{count, insert_job, is_used, remember_put};
 use super::room::{check_bytes_for, check_room_for, make_way};
 use super::serve::serve;

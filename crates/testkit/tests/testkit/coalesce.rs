@@ -62,6 +62,8 @@ struct Life {
     awaited: BTreeMap<(u64, JobId), u32>,
     /// When the last run of an identity failed.
     failed_at: BTreeMap<Vec<u8>, u64>,
+    /// When a job of an identity was removed last.
+    left_at: BTreeMap<Vec<u8>, u64>,
     /// Submits of an identity, since a job of it started, that no client wants any more: the job that took them in counts from them.
     let_go: BTreeMap<Vec<u8>, Vec<u64>>,
     /// Jobs that may have run when the daemon was killed.
@@ -112,6 +114,7 @@ impl Life {
             plain,
             awaited,
             failed_at,
+            left_at: BTreeMap::new(),
             let_go,
             were_killed,
             leases,
@@ -286,6 +289,10 @@ impl Life {
 
     /// No client wants this job any more. If a worker has it, it may run to its end.
     fn let_go(&mut self, job: JobId) {
+        // A part that is left alone waits for its quiet time anew.
+        if let Some(job) = self.engine.job(job) {
+            self.left_at.insert(identity_of(job.body()).to_vec(), self.now);
+        }
         for submit in self.jobs.get_mut(&job).into_iter().flatten().filter(|submit| !submit.ran) {
             self.let_go.entry(identity_of(submit.body.as_bytes()).to_vec()).or_default().push(submit.at);
             submit.ran = true;

@@ -185,7 +185,12 @@ impl Oracle {
     fn free(&mut self, id: JobId, at: Timestamp) {
         let was_part = self.job_mut(id).joined();
         self.see(if was_part { "Coalesce::PartFreed" } else { "Coalesce::Freed" });
-        self.put(id, JobState::Scheduled(at));
+        let queue = self.job_mut(id).job.queue;
+        let rule = self.rules(queue).coalesce.filter(|_| was_part);
+        let memo = self.job_mut(id);
+        let since = memo.job.extra.as_deref().and_then(|extra| extra.coalesced.as_deref()).map(|it| it.since);
+        let quiet_until = rule.zip(since).map(|(rule, since)| self.submit_due(since, rule));
+        self.put(id, JobState::Scheduled(quiet_until.map_or(at, |until| at.max(until))));
         self.take_key(id);
         let memo = self.job_mut(id);
         let (holds, job) = (memo.holds_key, memo.job.clone());

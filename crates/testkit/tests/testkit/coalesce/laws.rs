@@ -74,7 +74,8 @@ impl Life {
             if let JobState::Scheduled(_) | JobState::Parked = first.state {
                 let (_, due, first_at) = self.due(first.id).unwrap_or_default();
                 let failed_at = self.failed_at.get(identity).map_or(0, |at| at + u64::from(PAUSE_MS));
-                let due = due.max(first_at + 1).max(failed_at);
+                let left_at = self.left_at.get(identity).map_or(0, |at| at + self.rule.quiet_ms);
+                let due = due.max(first_at + 1).max(failed_at).max(left_at);
                 let is_due = self.engine.next_deadline().is_some_and(|at| at.0 <= self.now);
                 assert!(
                     self.now < due || is_due,
