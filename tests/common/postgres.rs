@@ -121,6 +121,17 @@ impl Postgres {
         self.wait_until_it_answers();
     }
 
+    /// From now on the database's clock is this far from the machine's, for connections that open after the first call.
+    pub fn set_clock(&self, ahead: &str) {
+        let set = format!(
+            "CREATE SCHEMA IF NOT EXISTS clock;
+             CREATE OR REPLACE FUNCTION clock.clock_timestamp() RETURNS timestamptz LANGUAGE sql VOLATILE
+                 AS $$ SELECT pg_catalog.clock_timestamp() + interval '{ahead}' $$;
+             ALTER DATABASE postgres SET search_path = clock, pg_catalog, public"
+        );
+        self.ask(&set);
+    }
+
     /// From now on this user needs a password.
     pub fn ask_for_passwords_of(&self, user: &str) {
         let rules = format!("host all {user} 127.0.0.1/32 scram-sha-256\nhost all all 127.0.0.1/32 trust\n");

@@ -74,7 +74,7 @@ impl Store {
         let limits = config.engine_limits();
         let opened = windlass_store::open_parts(&log, table, &checkpoints, limits, random_seed());
         let (checkpointer, recovered) = opened.map_err(|error| Failure::Runtime(error.to_string()))?;
-        clock::start(&recovered.engine.meta().clock);
+        clock::start(&recovered.engine.meta().clock, None);
         Ok(Self { log: Box::new(log), checkpointer, recovered, guard: None })
     }
 }
@@ -107,7 +107,8 @@ fn open_with(config: &Config, store: &StoreConfig) -> Result<Opened, OpenError> 
         let _progress = Progress::of(&config.data_dir);
         windlass_store::open(store, config.engine_limits(), random_seed())?
     };
-    clock::start(&opened.recovered.engine.meta().clock);
+    let wall_ahead_ms = opened.guard.tenure().and_then(|tenure| tenure.wall_ahead_ms());
+    clock::start(&opened.recovered.engine.meta().clock, wall_ahead_ms);
     let (ms, report) = (started.elapsed().as_millis(), &opened.recovered.report);
     let (jobs, schedules) = (report.jobs, report.schedules);
     let state = match report {

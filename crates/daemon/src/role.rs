@@ -8,7 +8,7 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use tokio::sync::mpsc::UnboundedReceiver;
 
-use windlass_hub::{Broker, Budget, Health, View, limited, warn_limited};
+use windlass_hub::{Broker, Budget, Health, View, clock, limited, warn_limited};
 
 use crate::cluster::{Joining, Listening, Member, YIELD};
 use crate::config::Config;
@@ -240,8 +240,10 @@ impl Running<'_> {
 async fn keep_house(acceptor: &Acceptor) -> Failure {
     const EVERY: Duration = Duration::from_secs(1);
     let pulse = acceptor.thread_slots().pulse();
+    let mut is_wrong = false;
     loop {
         tokio::time::sleep(EVERY).await;
+        log_clock(clock::machine_ahead_ms(), &mut is_wrong);
         pulse.ask(acceptor.broker().health() == Health::StoreFailed);
         match pulse.stuck() {
             None => notify::watchdog(),
@@ -253,9 +255,46 @@ async fn keep_house(acceptor: &Acceptor) -> Failure {
     }
 }
 
+/// Logs once that the machine's wall clock differs from the one that counts, and once that it does so no more.
+fn log_clock(ahead_ms: Option<i64>, is_wrong: &mut bool) {
+    const FAR_MS: u64 = 5_000;
+    let Some(ahead_ms) = ahead_ms else { return };
+    let is_far = ahead_ms.unsigned_abs() > FAR_MS;
+    match (is_far, std::mem::replace(is_wrong, is_far)) {
+        (true, false) => {
+            let why = "this daemon's wall clock is wrong: moments of the calendar are those of the database's clock";
+            tracing::warn!(ahead_ms, "{why}");
+        }
+        (false, true) => tracing::info!(ahead_ms, "this daemon's wall clock is right again"),
+        (true, true) | (false, false) => {}
+    }
+}
+
 /// The allocator keeps freed memory for a second, and returns it to the system when a large block is freed after that.
 /// An idle daemon frees no large blocks, so this function does.
 fn give_memory_back() {
     const LARGE: usize = 1 << 20;
     drop(black_box(Vec::<u8>::with_capacity(LARGE)));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use windlass_hub::testing::captured;
+
+    #[test]
+    fn a_wall_clock_that_is_wrong_is_logged_once() {
+        let mut is_wrong = false;
+        for (ahead_ms, expected) in [
+            (Some(5_000), ""),
+            (Some(3_600_000), "is wrong"),
+            (None, ""),
+            (Some(3_600_000), ""),
+            (Some(0), "right again"),
+            (Some(-5_001), "is wrong"),
+        ] {
+            let said = captured(|| log_clock(ahead_ms, &mut is_wrong));
+            assert_eq!((said.is_empty(), said.contains(expected)), (expected.is_empty(), true), "{ahead_ms:?}: {said}");
+        }
+    }
 }

@@ -3,6 +3,9 @@
 //! The engine's time follows `CLOCK_BOOTTIME`, which cannot be set and which counts while the machine sleeps, less the
 //! pauses of the daemon, and less the time in which it may not act: a leader whose lease is uncertain, an edge without a
 //! leader. Details, and how it survives a restart: [`windlass_engine::Timekeeper`].
+//!
+//! The wall clock is the machine's, unless the store's place has one: a daemon with a wrong clock that leads others must
+//! not release what is not due.
 
 #[cfg(any(test, feature = "testing"))]
 pub mod simulated;
@@ -31,12 +34,14 @@ pub struct Clocks {
     followed: Option<(i64, Clock)>,
     /// The time stands still, since this moment after boot at the latest.
     still_ms: Option<u64>,
+    /// The wall clock of the store's place, in milliseconds ahead of the time since boot.
+    wall_ahead_ms: Option<i64>,
 }
 
 impl Clocks {
     /// The clocks of a machine that nobody has read.
     pub const fn new() -> Self {
-        Self { keeper: None, has_journal: false, followed: None, still_ms: None }
+        Self { keeper: None, has_journal: false, followed: None, still_ms: None, wall_ahead_ms: None }
     }
 
     /// Whether the time is another daemon's.
@@ -70,14 +75,15 @@ impl Clocks {
     }
 
     fn read(&mut self, since_boot_ms: u64) -> Reading {
-        let begin = || Timekeeper::start(&Clock::default(), 0, since_boot_ms, wall());
+        let wall = self.wall_ahead_ms.map_or_else(wall, |ahead_ms| Timestamp(since_boot_ms).shifted(ahead_ms));
+        let begin = || Timekeeper::start(&Clock::default(), 0, since_boot_ms, wall);
         let keeper = self.keeper.get_or_insert_with(begin);
         if let Some(still_ms) = &mut self.still_ms {
             keeper.stand_still(since_boot_ms);
             let passed_ms = since_boot_ms.saturating_sub(std::mem::replace(still_ms, since_boot_ms.max(*still_ms)));
             self.followed.iter_mut().for_each(|(ahead_ms, _)| *ahead_ms = ahead_ms.saturating_sub_unsigned(passed_ms));
         }
-        let reading = keeper.read(since_boot_ms, wall());
+        let reading = keeper.read(since_boot_ms, wall);
         match self.followed {
             Some((ahead_ms, clock)) => {
                 Reading { now: Timestamp(since_boot_ms).shifted(ahead_ms), clock, pause_ms: None }
@@ -98,13 +104,32 @@ fn with_clocks<T>(act: impl FnOnce(&mut Clocks) -> T) -> T {
     act(&mut CLOCKS.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
-/// Continues from the clock in the journal. Until then the engine's time is the wall clock's.
-pub fn start(kept: &Clock) {
+/// Continues from the clock in the journal. Until then the engine's time is the wall clock's. With `wall_ahead_ms`, the
+/// wall clock is this many milliseconds ahead of the time since boot, whatever the machine's own shows.
+pub fn start(kept: &Clock, wall_ahead_ms: Option<i64>) {
     #[cfg(any(test, feature = "testing"))]
     simulated::own();
-    let keeper = Timekeeper::start(kept, boot(), since_boot_ms(), wall());
-    with_clocks(|clocks| *clocks = Clocks { keeper: Some(keeper), has_journal: true, ..Clocks::new() });
+    let since_boot_ms = since_boot_ms();
+    let wall = wall_ahead_ms.map_or_else(wall, |ahead_ms| Timestamp(since_boot_ms).shifted(ahead_ms));
+    let keeper = Timekeeper::start(kept, boot(), since_boot_ms, wall);
+    with_clocks(|clocks| {
+        *clocks = Clocks { keeper: Some(keeper), has_journal: true, wall_ahead_ms, ..Clocks::new() };
+    });
     LATEST.set(None);
+}
+
+/// The wall clock of the store's place is this many milliseconds ahead of the time since boot.
+pub fn keep_wall(wall_ahead_ms: i64) {
+    with_clocks(|clocks| clocks.wall_ahead_ms = Some(wall_ahead_ms));
+}
+
+/// How far the machine's wall clock is ahead of the one that counts, in milliseconds: that of the store's place, or of
+/// the daemon that leads. `None`: no time passes, and the one that counts is unknown.
+pub fn machine_ahead_ms() -> Option<i64> {
+    let (machine, counts) = (wall(), read().wall());
+    let stands_still = with_clocks(|clocks| clocks.still_ms.is_some());
+    let ahead_ms = || i64::try_from(i128::from(machine.0) - i128::from(counts.0)).unwrap_or(i64::MAX);
+    (!stands_still).then(ahead_ms)
 }
 
 /// From now on the engine's time is that of the daemon that has the engine.
@@ -162,12 +187,12 @@ pub fn now() -> Timestamp {
     read().now
 }
 
-/// Now, by the wall clock, in milliseconds since the epoch. A clock set before 1970 reads as 1970.
+/// Now, by the machine's wall clock, in milliseconds since the epoch. A clock set before 1970 reads as 1970.
 pub fn wall() -> Timestamp {
     Timestamp(u64::try_from(since_epoch().as_millis()).unwrap_or(u64::MAX))
 }
 
-/// Now, by the wall clock, in nanoseconds since the epoch.
+/// Now, by the machine's wall clock, in nanoseconds since the epoch.
 pub fn wall_ns() -> u64 {
     u64::try_from(since_epoch().as_nanos()).unwrap_or(u64::MAX)
 }
@@ -227,7 +252,7 @@ mod tests {
         const HOUR_MS: u64 = 3_600_000;
         let elsewhere = || std::thread::spawn(now).join().unwrap();
         let begin = elsewhere();
-        start(&Clock::skewed(-2 * HOUR_MS.cast_signed()));
+        start(&Clock::skewed(-2 * HOUR_MS.cast_signed()), None);
         assert!(now() > begin.after_ms(HOUR_MS));
         assert!(elsewhere() < begin.after_ms(HOUR_MS));
         follow(&Reading { now: begin.after_ms(9 * HOUR_MS), clock: Clock::default(), pause_ms: None });
@@ -281,7 +306,7 @@ mod tests {
 
     #[test]
     fn the_time_of_a_thread_goes_on() {
-        start(&Clock::default());
+        start(&Clock::default(), None);
         let (begun_ms, begin) = (since_boot_ms(), now());
         while now() == begin {
             assert!(since_boot_ms() < begun_ms + 20_000, "the time stands still");
@@ -298,6 +323,31 @@ mod tests {
             let pauses = simulated::on(later, &mut clocks, || [read(), read()].map(|reading| reading.pause_ms));
             assert_eq!(pauses.map(|pause_ms| pause_ms.is_some()), reported, "{pauses:?}");
         }
+    }
+
+    /// A daemon that is set an hour ahead leads, and its clock is set while it does.
+    #[test]
+    fn the_wall_clock_is_that_of_the_store_s_place() {
+        const HOUR_MS: u64 = 3_600_000;
+        let mut clocks = Clocks::new();
+        let mut at = |passed_ms: u64, set_ms: u64, act: &dyn Fn()| {
+            let since_boot_ms = MACHINE.since_boot_ms + passed_ms;
+            let machine = simulated::Machine { since_boot_ms, wall_ms: MACHINE.wall_ms + set_ms, ..MACHINE };
+            simulated::on(machine, &mut clocks, || (act(), read(), machine_ahead_ms()))
+        };
+        let ahead_ms = i64::try_from(MACHINE.wall_ms - MACHINE.since_boot_ms).unwrap();
+        let (_, begun, ahead_of_it_ms) = at(0, HOUR_MS, &|| start(&Clock::default(), Some(ahead_ms)));
+        assert_eq!((begun.now, begun.wall()), (Timestamp(MACHINE.wall_ms), Timestamp(MACHINE.wall_ms)));
+        assert_eq!(ahead_of_it_ms, Some(HOUR_MS.cast_signed()));
+        for (passed_ms, set_ms) in [(10, 0), (500, 9 * HOUR_MS), (1_000, 1_000)] {
+            let (_, reading, ahead_of_it_ms) = at(passed_ms, set_ms, &|| ());
+            assert_eq!(reading.wall(), Timestamp(MACHINE.wall_ms + passed_ms));
+            assert_eq!(ahead_of_it_ms, Some(set_ms.cast_signed() - passed_ms.cast_signed()));
+        }
+        let (_, reading, _) = at(1_500, 0, &|| keep_wall(ahead_ms + 2_000));
+        assert_eq!(reading.wall(), Timestamp(MACHINE.wall_ms + 3_500), "it is followed");
+        assert_eq!(reading.now, Timestamp(MACHINE.wall_ms + 1_500), "and no deadline moves");
+        assert_eq!(at(2_000, 0, &stand_still).2, None, "no daemon knows the time");
     }
 
     #[test]

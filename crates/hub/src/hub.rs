@@ -225,7 +225,8 @@ impl Hub {
             clock::stand_still();
             return Some(clock::now().after_ms(TICK_MS));
         }
-        if self.has_tenure() {
+        if let Some(tenure) = &self.tenure {
+            tenure.wall_ahead_ms().into_iter().for_each(clock::keep_wall);
             clock::go_on();
         }
         let mut core = self.lock();

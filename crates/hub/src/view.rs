@@ -99,30 +99,30 @@ impl View {
 
     /// The daemon looks for a leader: it has just started, or it leads no more.
     pub fn seeks(&self) {
-        self.set(Role::Seeking { since: clock::wall() });
+        self.set(Role::Seeking { since: clock::read().wall() });
     }
 
     /// The daemon leads from now on.
     pub fn leads(&self, epoch: u64) {
-        self.set(Role::Leading { epoch, since: clock::wall(), edges: Vec::new() });
+        self.set(Role::Leading { epoch, since: clock::read().wall(), edges: Vec::new() });
         self.linked().clear();
     }
 
     /// The link to the leader is open. The link's thread may learn a moment late that this daemon leads by now.
     pub fn follows(&self, leader: &Holder) {
         let Holder { name, link, epoch, .. } = leader.clone();
-        let since = clock::wall();
+        let since = clock::read().wall();
         self.set_unless_leading(Role::Following { leader: name, link, epoch, since, edges: Vec::new() });
     }
 
     /// The link to the leader has ended, with the same reservation.
     pub fn lost_link(&self) {
-        self.set_unless_leading(Role::Seeking { since: clock::wall() });
+        self.set_unless_leading(Role::Seeking { since: clock::read().wall() });
     }
 
     /// Another daemon is linked to this one.
     pub fn has_edge(&self, number: u32, link: &str) {
-        let edge = Edge { link: link.to_owned(), since: clock::wall() };
+        let edge = Edge { link: link.to_owned(), since: clock::read().wall() };
         self.linked().insert(number, edge);
         self.changes.fetch_add(1, Ordering::Release);
     }

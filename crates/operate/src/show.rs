@@ -219,12 +219,15 @@ pub(super) fn drain(drain: &Value) -> String {
 
 /// What one of several daemons is.
 pub(super) fn cluster(cluster: &Value) -> String {
+    let ahead = at(cluster, "/clock_ahead_ms").as_i64();
+    let ahead = ahead.map_or_else(String::new, |ms| format!("{ms} ms ahead of the database's"));
     let edge = |it: &Value| format!("{} since {}", text(at(it, "/link")), text(at(it, "/since")));
     fields(&[
         ("this daemon", text(at(cluster, "/role"))),
         ("since", text(at(cluster, "/since"))),
         ("epoch", text(at(cluster, "/epoch"))),
         ("leader", text(at(cluster, "/leader"))),
+        ("wall clock", ahead),
         ("edges", list(cluster, "/edges", edge).join(", ")),
     ])
 }

@@ -5,8 +5,11 @@
 //! the lease early, and goes on while the machine sleeps. A holder whose lease has run out may still renew it if no
 //! other daemon has taken it: then the row's epoch is unchanged. Once the epoch has changed, the holder is deposed for
 //! good.
+//!
+//! Each renewal also reads the database's clock, which is the wall clock of the engine: two daemons whose own wall
+//! clocks differ must not differ about what is due.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -32,6 +35,8 @@ pub(crate) struct Lease {
     target: Target,
     /// Until when the holder may act, in milliseconds since boot.
     until: AtomicU64,
+    /// The database's clock minus the time since boot, in milliseconds.
+    wall_ahead: AtomicI64,
     /// The daemon that has the store now.
     successor: OnceLock<String>,
     stop: AtomicBool,
@@ -58,9 +63,10 @@ pub(crate) fn as_ms(time: Duration) -> u64 {
 
 impl Lease {
     /// A lease that this process has taken. `until`: in milliseconds since boot.
-    pub(crate) fn new(epoch: i64, target: Target, until: u64) -> Self {
+    pub(crate) fn new((epoch, now): (i64, DatabaseTime), target: Target, until: u64) -> Self {
         let (successor, stop, changed) = (OnceLock::new(), AtomicBool::new(false), (Mutex::new(()), Condvar::new()));
-        Self { epoch, target, until: AtomicU64::new(until), successor, stop, changed }
+        let wall_ahead = AtomicI64::new(now.ahead_ms(None));
+        Self { epoch, target, until: AtomicU64::new(until), wall_ahead, successor, stop, changed }
     }
 
     /// The epoch that this process writes under.
@@ -116,13 +122,15 @@ impl Lease {
     fn renew(&self, link: &Link, lease: Duration) -> Result<(), Error> {
         let sent = since_boot_ms();
         let set = format!(
-            "UPDATE {} SET until = clock_timestamp() + $2::bigint * interval '1 millisecond' WHERE id = 1 AND epoch = $1",
+            "UPDATE {} SET until = clock_timestamp() + $2::bigint * interval '1 millisecond' WHERE id = 1 AND epoch = $1
+             RETURNING {NOW_MS}",
             link.lease()
         );
         let ms = i64::try_from(as_ms(lease)).unwrap_or(i64::MAX);
-        if link.execute("renewing the lease of", &set, &[&self.epoch, &ms])? != 1 {
-            return Err(self.find_successor(link));
-        }
+        let renewed = link.query("renewing the lease of", &set, &[&self.epoch, &ms])?;
+        let Some(row) = renewed.first() else { return Err(self.find_successor(link)) };
+        let now = DatabaseTime::answered(sent, row.get(0));
+        self.wall_ahead.store(now.ahead_ms(Some(self.wall_ahead.load(Ordering::Acquire))), Ordering::Release);
         self.until.store(sent.saturating_add(own_part(lease)), Ordering::Release);
         self.notify();
         Ok(())
@@ -148,6 +156,32 @@ impl Lease {
 
     fn is_over(&self) -> bool {
         self.stop.load(Ordering::Acquire) || self.successor.get().is_some()
+    }
+}
+
+/// The database's time in a statement, in milliseconds since 1970.
+pub(crate) const NOW_MS: &str = "(extract(epoch FROM clock_timestamp()) * 1000)::bigint";
+
+/// A reading of the database's clock, between two of this machine's. The way there and back is not known better.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct DatabaseTime {
+    now_ms: i64,
+    sent: u64,
+    received: u64,
+}
+
+impl DatabaseTime {
+    /// The answer to a statement that was sent then, in milliseconds since boot.
+    pub(crate) fn answered(sent: u64, now_ms: i64) -> Self {
+        Self { now_ms, sent, received: since_boot_ms() }
+    }
+
+    /// How far the database's clock is ahead of the time since boot, in milliseconds. A value that was `known` changes
+    /// only as far as this reading contradicts it: so slow answers do not move it, and drift does not add up.
+    fn ahead_ms(self, known: Option<i64>) -> i64 {
+        let ahead_of = |since_boot: u64| self.now_ms.saturating_sub_unsigned(since_boot);
+        let (least, most) = (ahead_of(self.received), ahead_of(self.sent.min(self.received)));
+        known.map_or_else(|| least.midpoint(most), |known| known.clamp(least, most))
     }
 }
 
@@ -203,6 +237,10 @@ impl Tenure for Lease {
 
     fn length(&self) -> Duration {
         self.target.lease
+    }
+
+    fn wall_ahead_ms(&self) -> Option<i64> {
+        Some(self.wall_ahead.load(Ordering::Acquire))
     }
 
     fn hand_over(&self) {
@@ -271,6 +309,26 @@ impl Drop for Keeper {
         let end = Instant::now() + GIVE_BACK;
         while !thread.is_finished() && Instant::now() < end {
             thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_database_s_clock_is_known_as_well_as_its_answers_allow() {
+        let read = |now_ms, sent, received| DatabaseTime { now_ms, sent, received };
+        let first = read(10_100, 100, 300).ahead_ms(None);
+        assert_eq!(first, 9_900, "in the middle of the way");
+        for (name, reading, expected) in [
+            ("a slow answer moves nothing", read(15_000, 4_000, 6_000), 9_900),
+            ("a quick one narrows it", read(15_000, 5_000, 5_010), 9_990),
+            ("the database's clock was set", read(3_615_000, 5_000, 5_010), 3_609_990),
+            ("and back", read(1_000, 5_000, 5_010), -4_000),
+        ] {
+            assert_eq!(reading.ahead_ms(Some(first)), expected, "{name}");
         }
     }
 }

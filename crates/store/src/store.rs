@@ -292,6 +292,12 @@ pub trait Tenure: fmt::Debug + Send + Sync {
     /// For how long it holds unless it is renewed.
     fn length(&self) -> Duration;
 
+    /// The clock of the place that gives the right, in milliseconds ahead of the time since the machine's boot, sleep
+    /// included: the wall clock of all processes that may have the right. `None`: it has none.
+    fn wall_ahead_ms(&self) -> Option<i64> {
+        None
+    }
+
     /// This process will give the store back soon. Waits a bounded time until another process has read what it can read
     /// before that; returns soon if there is none.
     fn hand_over(&self) {}

@@ -1,6 +1,7 @@
 //! Several daemons on one PostgreSQL server: one broker. The server is Debian's, started by the test.
 
 mod backlog;
+mod clocks;
 mod cut;
 mod daemons;
 mod faults;

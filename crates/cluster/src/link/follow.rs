@@ -6,14 +6,13 @@ use std::sync::Arc;
 use tokio::net::TcpStream;
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep, timeout};
-use windlass_engine::Reading;
 use windlass_link::{Hello, Linked, OLDEST, ToEdge, ToLeader, VERSION, Welcome};
 use windlass_store::Holder;
 
 use super::{BEAT, LinkError, OPEN_MAX, SILENCE_MAX, Socket, Terms, Wire, set_up};
 use crate::edge::Edge;
 use crate::relay::{Relay, Route};
-use windlass_hub::{View, clock};
+use windlass_hub::View;
 
 /// Serves this daemon's clients over a link to the leader, until the link ends, or the task of this daemon's links
 /// changes. Returns why it has ended.
@@ -35,7 +34,6 @@ pub async fn follow<T>(
     if !welcome.same_settings {
         tracing::error!("this daemon's limits, queues or schedules differ from the leader's, which count");
     }
-    compare_clocks(&welcome.clock);
     edge.open_link(&welcome);
     view.follows(leader);
     let Err(why) = exchange(&mut wire, edge, (view, relay), &mut ends).await;
@@ -43,17 +41,6 @@ pub async fn follow<T>(
         wire.close(&ToLeader::Bye).await;
     }
     Ok(why)
-}
-
-/// Jobs at a time of day, and deadlines by the calendar, move with the leader.
-fn compare_clocks(leader: &Reading) {
-    const FAR_MS: u64 = 5_000;
-    let (leader, own) = (leader.wall(), clock::wall());
-    let apart_ms = leader.0.abs_diff(own.0);
-    if apart_ms > FAR_MS {
-        let ahead = if leader > own { "the leader's" } else { "this daemon's" };
-        tracing::warn!(apart_ms, ahead, "the wall clocks of the leader and of this daemon differ");
-    }
 }
 
 /// Connects to the leader, and greets it.
@@ -156,24 +143,6 @@ async fn exchange<T>(
         }
         if is_over || ends.has_changed().unwrap_or(true) {
             return Err(LinkError::Ours);
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use windlass_engine::{Clock, Timestamp};
-
-    use super::*;
-    use windlass_hub::testing::captured;
-
-    #[test]
-    fn daemons_whose_wall_clocks_differ_much_say_so() {
-        let wall = i64::try_from(clock::wall().0).unwrap();
-        for (ahead_ms, expected) in [(0, ""), (3_600_000, "the leader's"), (-3_600_000, "this daemon's")] {
-            let reading = Reading { now: Timestamp(0), clock: Clock::skewed(wall + ahead_ms), pause_ms: None };
-            let said = captured(|| compare_clocks(&reading));
-            assert_eq!((said.is_empty(), said.contains(expected)), (expected.is_empty(), true), "{ahead_ms}: {said}");
         }
     }
 }

@@ -9,7 +9,7 @@ use windlass_link::{Decoder, Encoder, FRAME_BYTES_MAX, Hello, ToEdge, ToLeader};
 
 use super::as_ms;
 use super::client::{Client, Who};
-use super::database::{Answer, Run, Statement};
+use super::database::{Answer, Run, Statement, YEARS_MS};
 use super::lease::{Lease, Renewals};
 use super::links::{End, Links};
 use super::room::{OPEN_MS, OUTBOUND_MAX, Room, SETTINGS};
@@ -115,7 +115,6 @@ enum Stopping {
 
 impl Daemon {
     pub(super) fn new(index: usize, around: &mut Around) -> Self {
-        const YEARS_MS: u64 = 1_700_000_000_000;
         const HOUR_MS: u64 = 3_600_000;
         let skewed = around.plan.trouble && around.rng.chance(30);
         let wall_ahead_ms = YEARS_MS + if skewed { around.rng.below(2 * HOUR_MS) } else { around.rng.below(500) };
@@ -318,9 +317,8 @@ impl Daemon {
         }
         match &mut self.office {
             Office::Asks { number: asked, sent_ms } if *asked == number => match answer {
-                Answer::Taken { epoch } => {
-                    let plan = &around.plan;
-                    let lease = Arc::new(Lease::new(epoch, *sent_ms, plan.has_grace, plan.looks));
+                Answer::Taken { epoch, clock_ms } => {
+                    let lease = Arc::new(Lease::new(epoch, (*sent_ms, clock_ms), &around.plan));
                     around.laws.begins(epoch, (self.index, self.starts));
                     let renewals = Renewals::new(lease, now);
                     let number = around.send((self.index, self.starts), Statement::Read);

@@ -6,6 +6,9 @@ use windlass_testkit::rng::Rng;
 /// How long a lease lasts unless it is renewed, in milliseconds.
 pub(super) const LEASE_MS: u64 = 2_000;
 
+/// The wall clocks begin after 1970, in milliseconds.
+pub(super) const YEARS_MS: u64 = 1_700_000_000_000;
+
 /// A run of a daemon: the daemon's index, and how often it had started before.
 pub(super) type Run = (usize, u32);
 
@@ -37,11 +40,16 @@ pub(super) enum Statement {
 pub(super) enum Answer {
     Taken {
         epoch: u64,
+        clock_ms: u64,
     },
     InUse,
     /// The records of all commits, from the first.
     Log(Vec<Vec<u8>>),
     Done,
+    /// The lease is renewed.
+    Renewed {
+        clock_ms: u64,
+    },
     /// Another epoch has begun.
     Deposed,
     Holder(Option<usize>),
@@ -106,7 +114,7 @@ impl Database {
             epoch: 0,
             holder: None,
             until_ms: 0,
-            ahead_ms: rng.between(10_000_000, 20_000_000),
+            ahead_ms: YEARS_MS + rng.between(10_000_000, 20_000_000),
             forward_at: 0,
             log: Vec::new(),
             sent: Vec::new(),
@@ -121,6 +129,11 @@ impl Database {
     /// The newest right to lead.
     pub(super) const fn epoch(&self) -> u64 {
         self.epoch
+    }
+
+    /// The clock here, in milliseconds since 1970.
+    pub(super) const fn clock_ms(&self, now: u64) -> u64 {
+        now + self.ahead_ms
     }
 
     /// A daemon sends a statement. Returns its number, which the answer has.
@@ -199,19 +212,19 @@ impl Database {
     }
 
     fn run(&mut self, now: u64, (daemon, _): Run, statement: Statement) -> Answer {
-        let clock = now + self.ahead_ms;
+        let clock = self.clock_ms(now);
         let holds = |epoch| if epoch == self.epoch { None } else { Some(Answer::Deposed) };
         match statement {
             Statement::Take if self.until_ms >= clock => Answer::InUse,
             Statement::Take => {
                 self.epoch += 1;
                 (self.holder, self.until_ms) = (Some(daemon), clock + LEASE_MS);
-                Answer::Taken { epoch: self.epoch }
+                Answer::Taken { epoch: self.epoch, clock_ms: clock }
             }
             Statement::Read => Answer::Log(self.log.iter().map(|(_, records)| records.clone()).collect()),
             Statement::Renew { epoch } => holds(epoch).unwrap_or_else(|| {
                 self.until_ms = clock + LEASE_MS;
-                Answer::Done
+                Answer::Renewed { clock_ms: clock }
             }),
             Statement::GiveBack { epoch } => holds(epoch).unwrap_or_else(|| {
                 (self.holder, self.until_ms) = (None, 0);

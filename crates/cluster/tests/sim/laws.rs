@@ -224,6 +224,17 @@ impl Laws {
         self.time = self.time.max(time);
     }
 
+    /// A leader's wall clock shows this, and the database's that. A primary and its standby differ, and answers of the
+    /// database are late, but by no hour.
+    pub(super) fn has_wall(&mut self, epoch: u64, wall: Timestamp, database_ms: u64) {
+        const FAR_MS: u64 = 60_000;
+        if wall.0.abs_diff(database_ms) > FAR_MS {
+            self.is_broken(|| {
+                format!("the leader {epoch} releases what is due at {}, and it is {database_ms}", wall.0)
+            });
+        }
+    }
+
     /// A leader has read the store: it knows the leases that outlive connections, as far as clients know of them and no
     /// leader's time has come to their ends.
     pub(super) fn has_read(&mut self, epoch: u64) {

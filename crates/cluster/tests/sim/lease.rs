@@ -1,11 +1,12 @@
 //! The lease as the daemon that holds it knows it: until when it may act, by its own clock. And its renewals.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
 use windlass_store::{Error, Tenure};
 
+use super::Plan;
 use super::database::{Answer, LEASE_MS, Run, Statement};
 use super::world::Around;
 use windlass_hub::clock;
@@ -27,20 +28,25 @@ pub(super) struct Lease {
     looks: bool,
     /// In milliseconds since boot.
     until_ms: AtomicU64,
+    /// The database's clock less the time since boot; `None`: daemons go by their own wall clocks.
+    wall_ahead_ms: Option<AtomicI64>,
     is_lost: AtomicBool,
 }
 
 impl Lease {
-    /// A lease that was asked for at `sent_ms` since boot. Without a grace, new leaders hand out jobs at once.
-    pub(super) fn new(epoch: u64, sent_ms: u64, has_grace: bool, looks: bool) -> Self {
-        let length_ms = if has_grace { LEASE_MS } else { 0 };
+    /// A lease that was asked for at a time since boot, and taken at a time of the database's clock. Without a grace,
+    /// new leaders hand out jobs at once.
+    pub(super) fn new(epoch: u64, (sent_ms, clock_ms): (u64, u64), plan: &Plan) -> Self {
+        let length_ms = if plan.has_grace { LEASE_MS } else { 0 };
         let until_ms = AtomicU64::new(sent_ms + OWN_MS);
-        Self { epoch, length_ms, looks, until_ms, is_lost: AtomicBool::new(false) }
+        let wall_ahead_ms = plan.asks_the_time.then(|| AtomicI64::new(ahead_ms(sent_ms, clock_ms)));
+        Self { epoch, length_ms, looks: plan.looks, until_ms, wall_ahead_ms, is_lost: AtomicBool::new(false) }
     }
 
     /// The database has renewed it.
-    pub(super) fn renewed(&self, sent_ms: u64) {
+    pub(super) fn renewed(&self, sent_ms: u64, clock_ms: u64) {
         self.until_ms.store(sent_ms + OWN_MS, Ordering::Release);
+        self.wall_ahead_ms.iter().for_each(|it| it.store(ahead_ms(sent_ms, clock_ms), Ordering::Release));
     }
 
     /// Another daemon has it, or it was given back.
@@ -76,6 +82,15 @@ impl Tenure for Lease {
     fn length(&self) -> Duration {
         Duration::from_millis(self.length_ms)
     }
+
+    fn wall_ahead_ms(&self) -> Option<i64> {
+        Some(self.wall_ahead_ms.as_ref()?.load(Ordering::Acquire))
+    }
+}
+
+/// The database's clock less the time since boot, as an answer shows that is received now.
+fn ahead_ms(sent_ms: u64, clock_ms: u64) -> i64 {
+    clock_ms.cast_signed() - sent_ms.midpoint(clock::since_boot_ms()).cast_signed()
 }
 
 /// The thread that renews a lease.
@@ -103,11 +118,11 @@ impl Renewals {
     pub(super) fn receive(&mut self, number: u64, answer: Answer, now: u64) -> Option<Answer> {
         let Some((_, sent_ms)) = self.asked.take_if(|(asked, _)| *asked == number) else { return Some(answer) };
         match answer {
-            Answer::Done => self.lease.renewed(sent_ms),
+            Answer::Renewed { clock_ms } => self.lease.renewed(sent_ms, clock_ms),
             Answer::Deposed => self.lease.lose(),
             _ => {}
         }
-        self.at = now + if matches!(answer, Answer::Done) { RENEW_MS } else { RETRY_MS };
+        self.at = now + if matches!(answer, Answer::Renewed { .. }) { RENEW_MS } else { RETRY_MS };
         None
     }
 }

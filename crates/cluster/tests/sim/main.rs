@@ -53,13 +53,15 @@ struct Plan {
     has_grace: bool,
     /// A leader looks at its clock.
     looks: bool,
+    /// A leader's wall clock is the database's.
+    asks_the_time: bool,
 }
 
 impl Plan {
     const fn new(seed: u64) -> Self {
         let steps = if seed.is_multiple_of(8) { 1_200 } else { 400 };
         let clients = if seed.is_multiple_of(3) { 2 } else { 4 };
-        Self { seed, steps, clients, trouble: true, has_fence: true, has_grace: true, looks: true }
+        Self { seed, steps, clients, trouble: true, has_fence: true, has_grace: true, looks: true, asks_the_time: true }
     }
 }
 
@@ -155,4 +157,10 @@ fn without_the_grace_a_law_is_broken() {
 fn without_a_look_at_the_clock_a_law_is_broken() {
     let found = first_broken(|plan| Plan { looks: false, ..plan });
     println!("{}", found.expect("nothing shows that no leader looks at its clock").1);
+}
+
+#[test]
+fn without_the_database_s_time_a_law_is_broken() {
+    let found = first_broken(|plan| Plan { asks_the_time: false, ..plan });
+    println!("{}", found.expect("nothing shows that a leader goes by its own wall clock").1);
 }

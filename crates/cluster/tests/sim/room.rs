@@ -113,7 +113,7 @@ impl Room {
             }
         };
         let (mut engine, mut journal) = (recovered.engine, recovered.journal);
-        clock::start(&engine.meta().clock);
+        clock::start(&engine.meta().clock, renewals.lease.wall_ahead_ms());
         let epoch = renewals.lease.epoch();
         if epoch > 1 {
             let mut context = Context::new(clock::now(), around.rng.throw());
@@ -445,6 +445,9 @@ impl Room {
         let epoch = self.hub.epoch();
         let own = self.run;
         around.laws.leads_at(clock::now());
+        if self.hub.may_act() {
+            around.laws.has_wall(epoch, clock::read().wall(), around.database.clock_ms(around.now));
+        }
         self.hub.with_journal(|engine, _| {
             engine.jobs().filter_map(|job| Some((job, job.lease()?))).for_each(|(job, lease)| {
                 around.leased(epoch, own, (job, lease), recovers);

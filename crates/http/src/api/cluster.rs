@@ -2,7 +2,7 @@
 
 use axum::Json;
 use axum::http::StatusCode;
-use windlass_daemon::{Edge, Role};
+use windlass_daemon::{Edge, Role, clock};
 
 use super::view::view;
 use crate::app::Shared;
@@ -32,6 +32,9 @@ view! {
         leader: Option<String> = leader,
         /// The address of the leader's link, if another daemon leads.
         leader_link: Option<String> = link,
+        /// How far this daemon's wall clock is ahead of the one that counts, in milliseconds: the database's. Null while
+        /// the daemon may not act.
+        clock_ahead_ms: Option<i64> = clock::machine_ahead_ms(),
         /// The daemons that are linked to the leader.
         edges: Vec<LinkedDaemon> = linked.into_iter().map(LinkedDaemon::of).collect(),
     }

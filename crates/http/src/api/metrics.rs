@@ -4,8 +4,8 @@ use std::sync::PoisonError;
 
 use axum::http::{HeaderMap, header};
 use axum::response::{IntoResponse, Response};
-use windlass_daemon::Role;
 use windlass_daemon::client::Readiness;
+use windlass_daemon::{Role, clock};
 use windlass_engine::Protocol;
 
 use crate::app::Shared;
@@ -39,6 +39,7 @@ pub(super) async fn metrics(app: Shared, headers: HeaderMap) -> Outcome<Response
         protocol_name: protocols.into_iter().map(|protocol| (protocol, app.protocol_name(protocol))).collect(),
         connections,
         role,
+        clock_ahead_ms: clock::machine_ahead_ms(),
         store_failed: app.clients.readiness() == Readiness::StoreFailed,
         resident_bytes: (app.daemon.memory_mb)() << 20,
         started_at: now.to_wall(app.started_at),

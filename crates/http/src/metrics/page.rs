@@ -38,6 +38,8 @@ pub(crate) struct Scraped {
     pub(crate) store_failed: bool,
     /// What the daemon is among others.
     pub(crate) role: Role,
+    /// How far the machine's wall clock is ahead of the one that counts.
+    pub(crate) clock_ahead_ms: Option<i64>,
     pub(crate) resident_bytes: u64,
     pub(crate) started_at: Timestamp,
     pub(crate) daemon: Snapshot,
@@ -235,7 +237,11 @@ impl Scraped {
             ("cluster_epoch", "The number of the leader's right to lead", count(epoch)),
             ("cluster_edges", "Daemons that are linked to this one", count(edges)),
         ];
-        daemon::put_gauges(encoder, gauges)
+        daemon::put_gauges(encoder, gauges)?;
+        let Some(ahead_ms) = self.clock_ahead_ms else { return Ok(()) };
+        let ahead = Duration::from_millis(ahead_ms.unsigned_abs()).as_secs_f64();
+        let ahead = if ahead_ms < 0 { -ahead } else { ahead };
+        daemon::put_gauges(encoder, [("cluster_clock_ahead_seconds", "The wall clock here less the database's", ahead)])
     }
 }
 
@@ -274,6 +280,7 @@ mod tests {
             protocol_name: BTreeMap::new(),
             connections: 3,
             role,
+            clock_ahead_ms: Some(-1_500),
             store_failed: false,
             resident_bytes: 0,
             started_at: Timestamp(0),

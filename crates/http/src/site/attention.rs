@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use windlass_daemon::clock;
 use windlass_engine::{Cursor, Query, Reply};
 
 use super::shell::Age;
@@ -16,6 +17,9 @@ const CERTIFICATE: u64 = 14 * 86_400;
 
 /// A disk with less room is worth a line, in bytes.
 const ROOM: u64 = 1 << 30;
+
+/// A wall clock that differs more from the database's is worth a line.
+const FAR: Duration = Duration::from_secs(5);
 
 /// A line, and where it leads.
 #[derive(Debug)]
@@ -99,6 +103,8 @@ async fn limits(app: &App) -> Vec<Concern> {
     });
     let free = snapshot.free_bytes.filter(|free| *free < ROOM);
     let free = free.map(|free| bad(format!("The disk of the store has {} MiB left", free >> 20), ""));
+    let ahead = clock::machine_ahead_ms().filter(|ms| Duration::from_millis(ms.unsigned_abs()) > FAR);
+    let ahead = ahead.map(|ms| bad(format!("The wall clock is {ms} ms ahead of the database's"), "/cluster"));
     let now = app.now().wall.0 / 1_000;
     let ends = snapshot.certificates_end_at.into_iter().filter_map(|(protocol, at)| match at.saturating_sub(now) {
         0 => Some(bad(format!("The certificate of {protocol} has ended"), "")),
@@ -107,5 +113,5 @@ async fn limits(app: &App) -> Vec<Concern> {
         }
         _ => None,
     });
-    jobs.into_iter().chain(bytes).chain(memory).chain(unreadable).chain(free).chain(ends).collect()
+    jobs.into_iter().chain(bytes).chain(memory).chain(unreadable).chain(free).chain(ahead).chain(ends).collect()
 }
