@@ -34,6 +34,7 @@ impl ClusterBroker {
     /// The engine room is in this daemon from now on. Its clients go on there, as far as they can.
     pub fn lead(&self, hub: &Arc<Hub>) {
         let _change = self.change.write().unwrap_or_else(PoisonError::into_inner);
+        let own = self.edge.known();
         let Handover { mailboxes, commands } = self.edge.hand_over(hub.epoch(), hub.recovered());
         let rung: Vec<_> = mailboxes.iter().map(|(_, mailbox)| Arc::clone(mailbox)).collect();
         mailboxes.into_iter().for_each(|(client, mailbox)| hub.open(client, mailbox));
@@ -45,6 +46,7 @@ impl ClusterBroker {
                 hub.visit_from_afar(&clock::read(), &mut std::iter::once(batch));
             }
         }
+        own.into_iter().for_each(|known| hub.has_claimed(known.edge.number()));
         self.hub.store(Some(Arc::clone(hub)));
         // They may have waited for a leader.
         rung.iter().for_each(|mailbox| mailbox.ring());

@@ -60,6 +60,8 @@ pub struct EdgeClients {
     before: Vec<Self>,
     /// Items that came before [`ToLeader::Claimed`] and are not done. `None`: the edge has not made all its claims.
     claims_left: Option<usize>,
+    /// The leader was told that all claims are done.
+    has_claimed: bool,
     rests: bool,
     /// The version of the edge's link.
     version: u8,
@@ -116,6 +118,7 @@ impl EdgeClients {
             bell_for: 0,
             before: Vec::new(),
             claims_left: None,
+            has_claimed: false,
             rests: false,
             version: VERSION,
         }
@@ -308,6 +311,9 @@ impl EdgeClients {
         self.end_clients(to_edge);
         if self.claims_left == Some(0) {
             self.before.clear();
+            if !std::mem::replace(&mut self.has_claimed, true) {
+                self.hub.has_claimed(self.number.number());
+            }
         }
         self.note_commits(to_edge);
         let now_ms = clock::since_boot_ms();

@@ -23,7 +23,7 @@ mod serve;
 
 pub use follow::follow;
 pub use serve::{Kept, Leading, accept, serve};
-pub use serve::{number, welcome};
+pub use serve::{number, numbered, welcome};
 
 /// How often a leader sends something, if only the time.
 pub const BEAT: Duration = Duration::from_millis(200);
@@ -85,6 +85,9 @@ pub enum LinkError {
     /// There is no room for another edge.
     #[error("too many daemons are linked")]
     TooMany,
+    /// The database has not recorded the edge in time.
+    #[error("the database has not recorded it within {} s", OPEN_MAX.as_secs())]
+    NotRecorded,
     /// The other daemon belongs to another broker.
     #[error("a daemon of the broker {0:?}")]
     Stranger(Box<str>),

@@ -79,6 +79,7 @@ pub struct Hub {
     pub names: ProtocolNames,
     /// Where the store belongs to this daemon only for a time: its right to act.
     tenure: Option<Arc<dyn Tenure>>,
+    edges: Mutex<tenure::Edges>,
     /// Clients wait for room: see [`Budget::room`].
     starved: AtomicBool,
     /// The daemon is about to stop.
@@ -144,6 +145,7 @@ impl Hub {
             loading: Loading::default(),
             names: ProtocolNames::default(),
             tenure: None,
+            edges: Mutex::default(),
             starved: AtomicBool::new(false),
             stopping: AtomicBool::new(false),
             has_turns: AtomicBool::new(false),

@@ -11,13 +11,14 @@
 
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::thread::{self, JoinHandle};
+use std::thread::{self, JoinHandle, Thread};
 use std::time::{Duration, Instant};
 
 use rustix::time::{ClockId, clock_gettime};
 use windlass_store::{Error, Tenure};
 
 use crate::address::Target;
+use crate::edges;
 use crate::hand_over::{self, Stage};
 use crate::link::Link;
 
@@ -37,10 +38,34 @@ pub(crate) struct Lease {
     until: AtomicU64,
     /// The database's clock minus the time since boot, in milliseconds.
     wall_ahead: AtomicI64,
+    /// The edges of the daemon that had the lease before; `None`: unknown.
+    edges_before: Option<Vec<u32>>,
+    /// What each renewal records.
+    record: Mutex<Record>,
+    /// The number of the newest record in the row.
+    recorded: AtomicU64,
+    /// The thread that renews.
+    thread: OnceLock<Thread>,
     /// The daemon that has the store now.
     successor: OnceLock<String>,
     stop: AtomicBool,
     changed: (Mutex<()>, Condvar),
+}
+
+/// What a daemon gets with a lease.
+pub(crate) struct Begun {
+    pub(crate) epoch: i64,
+    pub(crate) now: DatabaseTime,
+    /// What the daemon before has recorded.
+    pub(crate) edges: String,
+}
+
+/// The edges to be recorded, and the number of this record.
+#[derive(Clone, Debug)]
+struct Record {
+    number: u64,
+    /// `None`: unknown.
+    edges: Option<Vec<u32>>,
 }
 
 /// Renews the lease on a thread of its own, and gives it back when it is dropped.
@@ -63,10 +88,23 @@ pub(crate) fn as_ms(time: Duration) -> u64 {
 
 impl Lease {
     /// A lease that this process has taken. `until`: in milliseconds since boot.
-    pub(crate) fn new((epoch, now): (i64, DatabaseTime), target: Target, until: u64) -> Self {
-        let (successor, stop, changed) = (OnceLock::new(), AtomicBool::new(false), (Mutex::new(()), Condvar::new()));
-        let wall_ahead = AtomicI64::new(now.ahead_ms(None));
-        Self { epoch, target, until: AtomicU64::new(until), wall_ahead, successor, stop, changed }
+    pub(crate) fn new(Begun { epoch, now, edges }: Begun, target: Target, until: u64) -> Self {
+        let edges_before = edges::read(&edges, epoch.saturating_sub(1));
+        // Until the daemon knows better, its own successor waits for the same.
+        let record = Mutex::new(Record { number: 0, edges: edges_before.clone() });
+        Self {
+            epoch,
+            target,
+            until: AtomicU64::new(until),
+            wall_ahead: AtomicI64::new(now.ahead_ms(None)),
+            edges_before,
+            record,
+            recorded: AtomicU64::new(0),
+            thread: OnceLock::new(),
+            successor: OnceLock::new(),
+            stop: AtomicBool::new(false),
+            changed: (Mutex::new(()), Condvar::new()),
+        }
     }
 
     /// The epoch that this process writes under.
@@ -122,13 +160,16 @@ impl Lease {
     fn renew(&self, link: &Link, lease: Duration) -> Result<(), Error> {
         let sent = since_boot_ms();
         let set = format!(
-            "UPDATE {} SET until = clock_timestamp() + $2::bigint * interval '1 millisecond' WHERE id = 1 AND epoch = $1
-             RETURNING {NOW_MS}",
+            "UPDATE {} SET until = clock_timestamp() + $2::bigint * interval '1 millisecond', edges = $3
+             WHERE id = 1 AND epoch = $1 RETURNING {NOW_MS}",
             link.lease()
         );
         let ms = i64::try_from(as_ms(lease)).unwrap_or(i64::MAX);
-        let renewed = link.query("renewing the lease of", &set, &[&self.epoch, &ms])?;
+        let Record { number, edges } = self.record().clone();
+        let edges = edges::text(edges.as_deref(), self.epoch);
+        let renewed = link.query("renewing the lease of", &set, &[&self.epoch, &ms, &edges])?;
         let Some(row) = renewed.first() else { return Err(self.find_successor(link)) };
+        self.recorded.store(number, Ordering::Release);
         let now = DatabaseTime::answered(sent, row.get(0));
         self.wall_ahead.store(now.ahead_ms(Some(self.wall_ahead.load(Ordering::Acquire))), Ordering::Release);
         self.until.store(sent.saturating_add(own_part(lease)), Ordering::Release);
@@ -143,6 +184,10 @@ impl Lease {
             link.lease()
         );
         link.execute("giving back the lease of", &set, &[&self.epoch]).map(drop)
+    }
+
+    fn record(&self) -> MutexGuard<'_, Record> {
+        self.record.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn lock(&self) -> MutexGuard<'_, ()> {
@@ -243,6 +288,21 @@ impl Tenure for Lease {
         Some(self.wall_ahead.load(Ordering::Acquire))
     }
 
+    fn edges_before(&self) -> Option<Vec<u32>> {
+        self.edges_before.clone()
+    }
+
+    fn record(&self, edges: Vec<u32>) -> u64 {
+        let mut record = self.record();
+        *record = Record { number: record.number + 1, edges: Some(edges) };
+        self.thread.get().into_iter().for_each(Thread::unpark);
+        record.number
+    }
+
+    fn recorded(&self) -> u64 {
+        self.recorded.load(Ordering::Acquire)
+    }
+
     fn hand_over(&self) {
         let offered = Link::open(&self.target)
             .and_then(|link| hand_over::offer(&link, self.epoch, || self.is_over() || !self.holds()));
@@ -263,6 +323,7 @@ impl Keeper {
 
 /// Renews until the end, and then gives the lease back.
 fn keep(lease: &Lease, link: Link, target: &Target) {
+    let _ = lease.thread.set(thread::current());
     let mut link = Some(link);
     let (mut pause, mut has_failed) = (target.lease / PARTS, false);
     loop {

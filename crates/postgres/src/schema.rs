@@ -61,7 +61,8 @@ pub(crate) fn make_lease(link: &Link) -> Result<(), Error> {
 /// The columns that the first version of the lease did not have. Earlier programs leave them as they are.
 const ADDED: &str = "link text NOT NULL DEFAULT '', hand_over smallint NOT NULL DEFAULT 0, \
                      cluster text NOT NULL DEFAULT '', link_version bigint NOT NULL DEFAULT 0, \
-                     progress bigint NOT NULL DEFAULT 0, lease_ms bigint NOT NULL DEFAULT 0";
+                     progress bigint NOT NULL DEFAULT 0, lease_ms bigint NOT NULL DEFAULT 0, \
+                     edges text NOT NULL DEFAULT ''";
 
 /// Adds the columns that the lease of an earlier version does not have.
 fn add_columns(link: &Link) -> Result<(), Error> {

@@ -9,7 +9,7 @@ use windlass_store::{Error, Holder, Overflow};
 use crate::address::Target;
 use crate::early::EarlyRead;
 use crate::hand_over::{self, Stage};
-use crate::lease::{DatabaseTime, Lease, NOW_MS, PARTS, Row, as_ms, own_part, since_boot_ms};
+use crate::lease::{Begun, DatabaseTime, Lease, NOW_MS, PARTS, Row, as_ms, own_part, since_boot_ms};
 use crate::link::Link;
 use crate::names::refused;
 
@@ -191,9 +191,9 @@ pub(crate) fn in_use(place: &str, holder: &str) -> Error {
     Error::InUse { place: place.to_owned(), holder: format!(": {holder}") }
 }
 
-/// Takes a lease that is free, unless the look at it, at the database's time `seen`, is too old. Returns its epoch, and
-/// the database's time.
-fn take_if_free(link: &Link, target: &Target, seen: &str) -> Result<Option<(i64, DatabaseTime)>, Error> {
+/// Takes a lease that is free, unless the look at it, at the database's time `seen`, is too old. Returns what it
+/// begins with.
+fn take_if_free(link: &Link, target: &Target, seen: &str) -> Result<Option<Begun>, Error> {
     let sent = since_boot_ms();
     let take = format!(
         "UPDATE {} SET epoch = epoch + 1, holder = $1, link = $3, hand_over = 0,
@@ -202,7 +202,7 @@ fn take_if_free(link: &Link, target: &Target, seen: &str) -> Result<Option<(i64,
              cluster = CASE WHEN $4::text = '' THEN cluster ELSE $4 END, link_version = (epoch + 1) * {VERSIONS} + $5::bigint
          WHERE id = 1 AND until < clock_timestamp() AND ($4 = '' OR cluster IN ('', $4))
              AND clock_timestamp() < $6::text::timestamptz + $2::bigint * interval '1 millisecond' / {STALE}
-         RETURNING epoch, {NOW_MS}",
+         RETURNING epoch, {NOW_MS}, edges",
         link.lease()
     );
     let ms = i64::try_from(as_ms(target.lease)).unwrap_or(i64::MAX);
@@ -212,5 +212,9 @@ fn take_if_free(link: &Link, target: &Target, seen: &str) -> Result<Option<(i64,
         &take,
         &[&holder(address), &ms, address, cluster, &i64::from(*speaks), &seen],
     )?;
-    Ok(taken.first().map(|row| (row.get(0), DatabaseTime::answered(sent, row.get(1)))))
+    let begun = |row: &tokio_postgres::Row| {
+        let (epoch, now, edges) = (row.get(0), DatabaseTime::answered(sent, row.get(1)), row.get(2));
+        Begun { epoch, now, edges }
+    };
+    Ok(taken.first().map(begun))
 }

@@ -298,6 +298,24 @@ pub trait Tenure: fmt::Debug + Send + Sync {
         None
     }
 
+    /// The edges that processes with the right before have recorded ([`Tenure::record`]), by their numbers, when this one
+    /// got the right. `None`: it is unknown which they were.
+    fn edges_before(&self) -> Option<Vec<u32>> {
+        None
+    }
+
+    /// Has these edges recorded beside the right, for the process that has the right next. Returns without waiting: the
+    /// record is there once [`Tenure::recorded`] is at least the number that this returns.
+    fn record(&self, edges: Vec<u32>) -> u64 {
+        let _ = edges;
+        0
+    }
+
+    /// The number of the newest record that is there.
+    fn recorded(&self) -> u64 {
+        0
+    }
+
     /// This process will give the store back soon. Waits a bounded time until another process has read what it can read
     /// before that; returns soon if there is none.
     fn hand_over(&self) {}

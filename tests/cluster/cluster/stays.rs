@@ -176,3 +176,24 @@ fn edges_leave_a_leader_that_cannot_reach_the_database() {
     wait_until("the deposed one follows", || role(&daemons[0]) == "following");
     assert!(!daemons[0].log_text().contains("has ended, and lost nothing"), "{}", daemons[0].log_text());
 }
+
+/// With this lease a grace of its whole length would outlast the test.
+#[test]
+fn jobs_are_handed_out_as_soon_as_all_edges_have_claimed() {
+    let postgres = Postgres::start();
+    let mut daemons = Daemons::with_lease(postgres.section(), "10m");
+    (0..3).for_each(|_| daemons.add(""));
+    let mut worker = Peer::connect(daemons[2].address("gearman")).unwrap();
+    worker.can_do("work").unwrap();
+    worker.submit("work", "", "held").unwrap();
+    worker.submit("work", "", "next").unwrap();
+    let held = worker.grab().unwrap().unwrap();
+    daemons[0].signal("TERM");
+    assert!(daemons[0].wait().success(), "{}", daemons[0].log_text());
+    wait_until("another one leads", || (1..3).any(|at| role(&daemons[at]) == "leading"));
+    let mut other = Peer::connect(daemons[1].address("gearman")).unwrap();
+    other.can_do("work").unwrap();
+    let next = other.grab().unwrap().unwrap();
+    assert_eq!((&*held.workload, &*next.workload), (&b"held"[..], &b"next"[..]));
+    assert!(other.grab().unwrap().is_none(), "its worker has claimed the other one");
+}

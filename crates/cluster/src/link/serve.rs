@@ -8,7 +8,10 @@ use std::time::Duration;
 use tokio::net::TcpStream;
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep, timeout};
-use windlass_link::{Edge as EdgeNumber, FRAME_BYTES_MAX, Hello, Linked, OLDEST, Rejection, ToEdge, ToLeader, Welcome};
+use windlass_link::{
+    Edge as EdgeNumber, FRAME_BYTES_MAX, Hello, Known as KnownBefore, Linked, OLDEST, Rejection, ToEdge, ToLeader,
+    Welcome,
+};
 
 use super::{BEAT, LinkError, OPEN_MAX, SILENCE_MAX, Socket, Terms, Wire};
 use crate::leader::EdgeClients;
@@ -95,26 +98,32 @@ pub fn number(epoch: u64, link: u32) -> Option<EdgeNumber> {
     EdgeNumber::new(epoch * LINKS_MAX + link % LINKS_MAX)
 }
 
-/// How a leader accepts an edge. An edge of an earlier leader keeps its number, and with it its clients; another one
-/// gets a new number, and claims its clients anew if they are `kept` here. `None`: there is no number.
-pub fn welcome(
-    hello: &Hello,
-    new: impl FnOnce() -> Option<EdgeNumber>,
-    hub: &Hub,
-    (settings, kept): ([u8; 32], bool),
-) -> Option<Welcome> {
+/// What the edge knows of an earlier leader.
+fn earlier(hello: &Hello, epoch: u64) -> Option<KnownBefore> {
+    hello.known.filter(|known| known.epoch < epoch)
+}
+
+/// The number of an edge here. An edge of an earlier leader keeps its number, and with it its clients; another one gets
+/// a new one. `None`: there is no number.
+pub fn numbered(hello: &Hello, hub: &Hub, new: impl FnOnce() -> Option<EdgeNumber>) -> Option<EdgeNumber> {
+    earlier(hello, hub.epoch()).map(|known| known.edge).or_else(new)
+}
+
+/// How a leader accepts an edge with this number ([`numbered`]), which the leader's successor would wait for
+/// ([`Hub::knows_edges`]). An edge with a new number claims its clients anew if they are `kept` here.
+pub fn welcome(hello: &Hello, edge: EdgeNumber, hub: &Hub, (settings, kept): ([u8; 32], bool)) -> Welcome {
     let epoch = hub.epoch();
-    let earlier = hello.known.filter(|known| known.epoch < epoch);
+    let earlier = earlier(hello, epoch);
     let reaches = if kept { hub.durable() } else { 0 };
-    Some(Welcome {
+    Welcome {
         epoch,
-        edge: earlier.map(|known| known.edge).or_else(new)?,
+        edge,
         reaches: earlier.filter(|known| known.epoch + 1 == epoch).map_or(reaches, |_| hub.recovered()),
         durable: hub.durable(),
         same_settings: hello.settings == settings,
         clock: clock::read(),
         frame_bytes_max: FRAME_BYTES_MAX as u64,
-    })
+    }
 }
 
 /// The link of an edge that has greeted.
@@ -166,10 +175,11 @@ pub async fn serve<T>(opened: Opened, leading: &Leading, mut ends: watch::Receiv
         // Items that the edge has sent by the link before may not be read yet.
         let _ = timeout(BEAT, kept.has_ended(number)).await;
     }
+    let number = numbered(&hello, hub, || leading.number()).ok_or(LinkError::TooMany)?;
+    let _added = Added::new(hub, number).await?;
     let before = again.and_then(|number| kept.take(number));
-    let welcome = welcome(&hello, || leading.number(), hub, (terms.settings, before.is_some()));
-    let welcome = welcome.ok_or(LinkError::TooMany)?;
-    let (name, number) = (&*hello.name, welcome.edge);
+    let welcome = welcome(&hello, number, hub, (terms.settings, before.is_some()));
+    let name = &*hello.name;
     let (again, version) = (before.is_some(), wire.encoder.version());
     tracing::info!(edge = name, number = number.number(), again, version, "an edge has linked");
     if !welcome.same_settings {
@@ -272,6 +282,33 @@ async fn go_on<T>(
                 }
             }
         }
+    }
+}
+
+/// An edge that a successor of this daemon waits for, for as long as this lives.
+struct Added<'a> {
+    hub: &'a Hub,
+    number: EdgeNumber,
+}
+
+impl<'a> Added<'a> {
+    /// Returns once the database has recorded the edge.
+    async fn new(hub: &'a Hub, number: EdgeNumber) -> Result<Self, LinkError> {
+        let begun = Instant::now();
+        let (at, added) = (hub.add_edge(number.number()), Self { hub, number });
+        while !hub.knows_edges(at) {
+            if begun.elapsed() > OPEN_MAX {
+                return Err(LinkError::NotRecorded);
+            }
+            sleep(LOOK_EVERY).await;
+        }
+        Ok(added)
+    }
+}
+
+impl Drop for Added<'_> {
+    fn drop(&mut self) {
+        self.hub.remove_edge(self.number.number());
     }
 }
 

@@ -291,6 +291,9 @@ impl Daemon {
             daemon.follow(around);
             if let Office::In { room, .. } = &mut daemon.office {
                 room.tick();
+                if std::mem::take(&mut room.ends_early) {
+                    around.tally.note("a grace ends early");
+                }
                 room.observe(around);
                 room.serve(around);
             }
@@ -317,8 +320,8 @@ impl Daemon {
         }
         match &mut self.office {
             Office::Asks { number: asked, sent_ms } if *asked == number => match answer {
-                Answer::Taken { epoch, clock_ms } => {
-                    let lease = Arc::new(Lease::new(epoch, (*sent_ms, clock_ms), &around.plan));
+                Answer::Taken { epoch, clock_ms, edges } => {
+                    let lease = Arc::new(Lease::new(epoch, (*sent_ms, clock_ms), edges, &around.plan));
                     around.laws.begins(epoch, (self.index, self.starts));
                     let renewals = Renewals::new(lease, now);
                     let number = around.send((self.index, self.starts), Statement::Read);

@@ -21,6 +21,7 @@ pub(super) enum Statement {
     Read,
     Renew {
         epoch: u64,
+        edges: Option<Vec<u32>>,
     },
     /// Give the lease back.
     GiveBack {
@@ -41,6 +42,8 @@ pub(super) enum Answer {
     Taken {
         epoch: u64,
         clock_ms: u64,
+        /// What the holder before has recorded.
+        edges: Option<Vec<u32>>,
     },
     InUse,
     /// The records of all commits, from the first.
@@ -89,6 +92,8 @@ pub(super) struct Database {
     pub(super) trouble: Trouble,
     epoch: u64,
     holder: Option<usize>,
+    /// The edges of the holder, with its epoch.
+    edges: (u64, Option<Vec<u32>>),
     /// When the lease is over, by the clock here.
     until_ms: u64,
     /// The clock here, ahead of the world's.
@@ -113,6 +118,7 @@ impl Database {
             trouble: Trouble::default(),
             epoch: 0,
             holder: None,
+            edges: (0, None),
             until_ms: 0,
             ahead_ms: YEARS_MS + rng.between(10_000_000, 20_000_000),
             forward_at: 0,
@@ -219,10 +225,12 @@ impl Database {
             Statement::Take => {
                 self.epoch += 1;
                 (self.holder, self.until_ms) = (Some(daemon), clock + LEASE_MS);
-                Answer::Taken { epoch: self.epoch, clock_ms: clock }
+                let edges = self.edges.1.clone().filter(|_| self.edges.0 + 1 == self.epoch);
+                Answer::Taken { epoch: self.epoch, clock_ms: clock, edges }
             }
             Statement::Read => Answer::Log(self.log.iter().map(|(_, records)| records.clone()).collect()),
-            Statement::Renew { epoch } => holds(epoch).unwrap_or_else(|| {
+            Statement::Renew { epoch, edges } => holds(epoch).unwrap_or_else(|| {
+                self.edges = (epoch, edges);
                 self.until_ms = clock + LEASE_MS;
                 Answer::Renewed { clock_ms: clock }
             }),

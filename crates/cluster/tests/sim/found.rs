@@ -88,7 +88,7 @@ fn a_new_leader_hears_only_of_clients_under_its_own_numbers() {
 #[test]
 fn a_daemon_that_succeeds_another_leads_when_its_first_commit_is_in_the_store() {
     simulated::on(MACHINE, &mut Clocks::new(), || {
-        let lease = Arc::new(Lease::new(2, (MACHINE.since_boot_ms, WALL_MS), &Plan::new(0)));
+        let lease = Arc::new(Lease::new(2, (MACHINE.since_boot_ms, WALL_MS), None, &Plan::new(0)));
         let hub = Hub::new(Engine::new(limits(), 7), Journal::new(), Durability::Durable, 7);
         hub.set_failed(true);
         assert!(hub.has_begun(), "alone it serves what it can");
@@ -105,7 +105,7 @@ fn a_daemon_that_succeeds_another_leads_when_its_first_commit_is_in_the_store() 
 fn a_worker_that_beats_is_not_dead_because_its_leader_could_not_act() {
     const AWAY_MS: u64 = 200_000;
     let (worker, client) = (Bytes::from_static(b"w"), ClientId(1));
-    let lease = Arc::new(Lease::new(1, (MACHINE.since_boot_ms, WALL_MS), &Plan::new(0)));
+    let lease = Arc::new(Lease::new(1, (MACHINE.since_boot_ms, WALL_MS), None, &Plan::new(0)));
     let (mut clocks, mut at_ms) = (Clocks::new(), 0);
     let mut pass = |ms: u64, act: &mut dyn FnMut(u64)| {
         at_ms += ms;

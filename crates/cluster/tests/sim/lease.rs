@@ -1,7 +1,7 @@
 //! The lease as the daemon that holds it knows it: until when it may act, by its own clock. And its renewals.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use windlass_store::{Error, Tenure};
@@ -31,16 +31,36 @@ pub(super) struct Lease {
     /// The database's clock less the time since boot; `None`: daemons go by their own wall clocks.
     wall_ahead_ms: Option<AtomicI64>,
     is_lost: AtomicBool,
+    edges_before: Option<Vec<u32>>,
+    /// The edges that are recorded next, and the number of that record.
+    record: Mutex<(u64, Option<Vec<u32>>)>,
+    recorded: AtomicU64,
 }
 
 impl Lease {
     /// A lease that was asked for at a time since boot, and taken at a time of the database's clock. Without a grace,
     /// new leaders hand out jobs at once.
-    pub(super) fn new(epoch: u64, (sent_ms, clock_ms): (u64, u64), plan: &Plan) -> Self {
+    pub(super) fn new(
+        epoch: u64,
+        (sent_ms, clock_ms): (u64, u64),
+        edges_before: Option<Vec<u32>>,
+        plan: &Plan,
+    ) -> Self {
         let length_ms = if plan.has_grace { LEASE_MS } else { 0 };
         let until_ms = AtomicU64::new(sent_ms + OWN_MS);
         let wall_ahead_ms = plan.asks_the_time.then(|| AtomicI64::new(ahead_ms(sent_ms, clock_ms)));
-        Self { epoch, length_ms, looks: plan.looks, until_ms, wall_ahead_ms, is_lost: AtomicBool::new(false) }
+        let record = Mutex::new((0, edges_before.clone()));
+        Self {
+            epoch,
+            length_ms,
+            looks: plan.looks,
+            until_ms,
+            wall_ahead_ms,
+            is_lost: AtomicBool::new(false),
+            edges_before,
+            record,
+            recorded: AtomicU64::new(0),
+        }
     }
 
     /// The database has renewed it.
@@ -83,6 +103,20 @@ impl Tenure for Lease {
         Duration::from_millis(self.length_ms)
     }
 
+    fn edges_before(&self) -> Option<Vec<u32>> {
+        self.edges_before.clone()
+    }
+
+    fn record(&self, edges: Vec<u32>) -> u64 {
+        let mut record = self.record.lock().unwrap();
+        *record = (record.0 + 1, Some(edges));
+        record.0
+    }
+
+    fn recorded(&self) -> u64 {
+        self.recorded.load(Ordering::Acquire)
+    }
+
     fn wall_ahead_ms(&self) -> Option<i64> {
         Some(self.wall_ahead_ms.as_ref()?.load(Ordering::Acquire))
     }
@@ -97,32 +131,41 @@ fn ahead_ms(sent_ms: u64, clock_ms: u64) -> i64 {
 #[derive(Debug)]
 pub(super) struct Renewals {
     pub(super) lease: Arc<Lease>,
-    /// The statement on its way, and the time since boot at which it was sent.
-    asked: Option<(u64, u64)>,
+    /// The statement on its way, the time since boot at which it was sent, and its record.
+    asked: Option<(u64, u64, u64)>,
     at: u64,
+    has_failed: bool,
 }
 
 impl Renewals {
     pub(super) const fn new(lease: Arc<Lease>, now: u64) -> Self {
-        Self { lease, asked: None, at: now + RENEW_MS }
+        Self { lease, asked: None, at: now + RENEW_MS, has_failed: false }
     }
 
     pub(super) fn turn(&mut self, run: Run, around: &mut Around) {
-        if self.asked.is_none() && self.at <= around.now && self.lease.lost().is_none() {
-            let number = around.send(run, Statement::Renew { epoch: self.lease.epoch() });
-            self.asked = Some((number, clock::since_boot_ms()));
+        let (record, edges) = self.lease.record.lock().unwrap().clone();
+        let has_news = !self.has_failed && record > self.lease.recorded();
+        if self.asked.is_none() && (has_news || self.at <= around.now) && self.lease.lost().is_none() {
+            let number = around.send(run, Statement::Renew { epoch: self.lease.epoch(), edges });
+            self.asked = Some((number, clock::since_boot_ms(), record));
         }
     }
 
     /// An answer of the database. Returns it, if it is no renewal's.
     pub(super) fn receive(&mut self, number: u64, answer: Answer, now: u64) -> Option<Answer> {
-        let Some((_, sent_ms)) = self.asked.take_if(|(asked, _)| *asked == number) else { return Some(answer) };
+        let Some((_, sent_ms, record)) = self.asked.take_if(|(asked, ..)| *asked == number) else {
+            return Some(answer);
+        };
+        self.has_failed = !matches!(answer, Answer::Renewed { .. });
         match answer {
-            Answer::Renewed { clock_ms } => self.lease.renewed(sent_ms, clock_ms),
+            Answer::Renewed { clock_ms } => {
+                self.lease.renewed(sent_ms, clock_ms);
+                self.lease.recorded.store(record, Ordering::Release);
+            }
             Answer::Deposed => self.lease.lose(),
             _ => {}
         }
-        self.at = now + if matches!(answer, Answer::Renewed { .. }) { RENEW_MS } else { RETRY_MS };
+        self.at = now + if self.has_failed { RETRY_MS } else { RENEW_MS };
         None
     }
 }

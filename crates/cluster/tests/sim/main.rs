@@ -98,7 +98,7 @@ fn every_cluster_keeps_the_laws() {
 
 /// Checks coverage: a simulator that never reaches a case does not test it.
 fn everything_happens(tally: &Tally) {
-    const ALL: [&str; 23] = [
+    const ALL: [&str; 24] = [
         "a client waits for ever",
         "a clock jumps",
         "a daemon has yielded",
@@ -111,6 +111,7 @@ fn everything_happens(tally: &Tally) {
         "a job is claimed in the grace",
         "a job is claimed late",
         "a job of a batch or a schedule is handed out",
+        "a grace ends early",
         "a ledger is compared",
         "a link is cut",
         "a link is made again in one epoch",

@@ -16,9 +16,12 @@ use super::database::{Answer, LEASE_MS, Run, Statement};
 use super::lease::Renewals;
 use super::links::End;
 use super::world::Around;
+use greeting::Greeting;
 use windlass_cluster::leader::EdgeClients;
-use windlass_cluster::link::{OPEN_MAX, SILENCE_MAX, number, welcome};
+use windlass_cluster::link::{OPEN_MAX, SILENCE_MAX};
 use windlass_hub::{Budget, Cut, Durability, Hub, clock};
+
+mod greeting;
 
 /// How soon a commit that failed is tried again, in milliseconds.
 const RETRY_MS: u64 = 100;
@@ -57,8 +60,12 @@ struct Served {
     edge: Run,
     decoder: Decoder<ToLeader>,
     encoder: Encoder<ToEdge>,
-    /// `None` until the edge has greeted.
+    /// The edge has greeted, and is welcomed when the database has recorded it.
+    greeted: Option<Greeting>,
+    /// `None` until the edge is welcomed.
     clients: Option<EdgeClients>,
+    /// The edge's number, once it has greeted.
+    number: Option<EdgeNumber>,
     /// The edge has another link, which has the clients.
     is_replaced: bool,
     since: u64,
@@ -92,8 +99,10 @@ pub(super) struct Room {
     accepts: bool,
     /// It may act, the grace is over, and it has done what was due.
     acts: bool,
-    /// The end of the grace, by the engine's time.
+    /// The end of the grace, by the engine's time, if edges do not claim what they had.
     grace_until: u64,
+    /// They did.
+    pub(super) ends_early: bool,
     /// An operator has asked it to lead no more.
     yields: bool,
     /// Everything is committed, and the lease is being given back.
@@ -135,6 +144,7 @@ impl Room {
             accepts: false,
             acts: false,
             grace_until: if epoch > 1 { u64::MAX } else { 0 },
+            ends_early: false,
             yields: false,
             gives_back: None,
         };
@@ -154,6 +164,7 @@ impl Room {
     pub(super) fn tick(&mut self) {
         self.acts = self.hub.may_act() && !self.is_in_grace();
         let _ = self.hub.tick();
+        self.ends_early |= self.is_in_grace() && !self.hub.is_in_grace();
     }
 
     /// From now on it accepts edges.
@@ -289,7 +300,9 @@ impl Room {
                 edge,
                 decoder: Decoder::new(FRAME_BYTES_MAX),
                 encoder: Encoder::new(FRAME_BYTES_MAX),
+                greeted: None,
                 clients: None,
+                number: None,
                 is_replaced: false,
                 since: around.now,
                 to_edge: Vec::new(),
@@ -301,11 +314,14 @@ impl Room {
         while at < self.served.len() {
             let is_over = self.serve_one(at, around).is_none();
             if is_over {
-                let Served { link, edge, clients, .. } = self.served.swap_remove(at);
+                let Served { link, edge, clients, number, .. } = self.served.swap_remove(at);
                 around.links.close(link, End::Leader, around.now);
-                if let Some(mut clients) = clients {
-                    clients.rest();
-                    self.kept.push(Kept { clients, edge, until: around.now + KEEP_MS });
+                match clients {
+                    Some(mut clients) => {
+                        clients.rest();
+                        self.kept.push(Kept { clients, edge, until: around.now + KEEP_MS });
+                    }
+                    None => number.into_iter().for_each(|it| self.hub.remove_edge(it.number())),
                 }
             } else {
                 at += 1;
@@ -319,6 +335,7 @@ impl Room {
     fn keep(&mut self, around: &mut Around) {
         let gone: Vec<_> = self.kept.extract_if(.., |kept| kept.until <= around.now).collect();
         for Kept { edge, clients, .. } in gone {
+            self.hub.remove_edge(clients.number().number());
             drop(clients);
             if around.is_leader(self.hub.epoch()) {
                 around.laws.edge_lost(self.hub.epoch(), edge, &BTreeSet::new());
@@ -334,6 +351,7 @@ impl Room {
     /// The clients of an earlier link of an edge in this epoch. That link ends.
     fn take_kept(&mut self, number: EdgeNumber) -> Option<EdgeClients> {
         if let Some(at) = self.kept.iter().position(|kept| kept.clients.number() == number) {
+            self.hub.remove_edge(number.number());
             return Some(self.kept.swap_remove(at).clients);
         }
         let is_it = |served: &&mut Served| served.clients.as_ref().is_some_and(|it| it.number() == number);
@@ -372,6 +390,7 @@ impl Room {
         let served = &mut self.served[at];
         let ended = around.links.read(served.link, End::Leader, around.now, served.decoder.input()).unwrap_or(false);
         self.read_link(at, around)?;
+        self.welcome(at, around);
         let served = &mut self.served[at];
         if let Some(clients) = &mut served.clients {
             let (number, edge, kept) = (clients.number(), served.edge, clients.keeps());
@@ -400,23 +419,7 @@ impl Room {
         while let Some(item) = self.served[at].decoder.next().unwrap_or_else(|error| panic!("not a frame: {error}")) {
             match (item, self.served[at].clients.is_some()) {
                 (ToLeader::Bye, _) => return None,
-                (ToLeader::Hello(hello), false) => {
-                    self.links += 1;
-                    let again = hello.known.filter(|known| known.epoch == self.hub.epoch());
-                    let before = again.and_then(|known| self.take_kept(known.edge));
-                    let fresh = || number(self.hub.epoch(), self.links);
-                    let welcome = welcome(&hello, fresh, &self.hub, (SETTINGS, before.is_some())).unwrap();
-                    let rung = Arc::new(Notify::new());
-                    let served = &mut self.served[at];
-                    around.numbers.insert(welcome.edge.number(), served.edge);
-                    let mut clients = EdgeClients::new(Arc::clone(&self.hub), welcome.edge, OUTBOUND_MAX, rung);
-                    if let Some(before) = before {
-                        around.tally.note("a link is made again in one epoch");
-                        clients.succeed(before);
-                    }
-                    served.clients = Some(clients);
-                    served.to_edge.push(ToEdge::Welcome(Box::new(welcome)));
-                }
+                (ToLeader::Hello(hello), false) => self.greet(at, *hello),
                 (item, true) => {
                     if let ToLeader::Claim { client, claim } = &item {
                         claims.push((*client, claim.clone()));

@@ -52,7 +52,8 @@ fn an_edge_of_an_earlier_leader_keeps_its_number() {
     let welcomed = |epoch: Option<u64>, kept: bool| {
         let known = epoch.map(|epoch| windlass_link::Known { edge: old, epoch, commit: 1 });
         let hello = Hello { cluster: "c".into(), name: "n".into(), settings: [7; 32], known };
-        let welcome = welcome(&hello, || Some(new), &hub, ([7; 32], kept)).unwrap();
+        let number = numbered(&hello, &hub, || Some(new)).unwrap();
+        let welcome = welcome(&hello, number, &hub, ([7; 32], kept));
         assert!(welcome.same_settings);
         (welcome.edge, welcome.reaches)
     };
@@ -62,8 +63,8 @@ fn an_edge_of_an_earlier_leader_keeps_its_number() {
     assert_eq!(welcomed(Some(5), false), (new, 0), "of this one, which has forgotten it");
     assert_eq!(welcomed(Some(5), true), (new, hub.durable()), "of this one, which has kept its clients");
     let other = Hello { cluster: "c".into(), name: "n".into(), settings: [8; 32], known: None };
-    assert!(!welcome(&other, || Some(new), &hub, ([7; 32], false)).unwrap().same_settings);
-    assert!(welcome(&other, || None, &hub, ([7; 32], false)).is_none());
+    assert!(!welcome(&other, new, &hub, ([7; 32], false)).same_settings);
+    assert!(numbered(&other, &hub, || None).is_none());
 }
 
 #[test]

@@ -7,6 +7,16 @@ use super::*;
 struct Given {
     holds: AtomicBool,
     waiting: Mutex<BTreeSet<String>>,
+    before: Option<Vec<u32>>,
+    recorded: Mutex<Vec<u32>>,
+}
+
+impl Given {
+    /// It holds, and the process that had it before had these edges.
+    fn after(before: Option<Vec<u32>>) -> Arc<Self> {
+        let (holds, waiting, recorded) = (AtomicBool::new(true), Mutex::default(), Mutex::default());
+        Arc::new(Self { holds, waiting, before, recorded })
+    }
 }
 
 impl Tenure for Given {
@@ -30,12 +40,25 @@ impl Tenure for Given {
     fn length(&self) -> Duration {
         Duration::from_secs(2)
     }
+
+    fn edges_before(&self) -> Option<Vec<u32>> {
+        self.before.clone()
+    }
+
+    fn record(&self, edges: Vec<u32>) -> u64 {
+        *self.recorded.lock().unwrap() = edges;
+        7
+    }
+
+    fn recorded(&self) -> u64 {
+        6
+    }
 }
 
 #[test]
 fn while_the_store_is_not_certainly_its_own_a_daemon_neither_visits_nor_sends() {
     let (hub, mailboxes) = hub(Durability::Soon, 1);
-    let given = Arc::new(Given { holds: AtomicBool::new(true), waiting: Mutex::default() });
+    let given = Given::after(None);
     let hub = hub.under(Some(Arc::clone(&given) as Arc<dyn Tenure>));
     acknowledged(&hub, &mailboxes[0]);
     visit(&hub, 1, &mut items([push(10)]));
@@ -79,7 +102,7 @@ fn a_run_has_begun_when_its_first_commit_is_on_the_disk() {
 #[test]
 fn a_lease_that_outlives_its_connection_waits_for_the_disk_if_another_daemon_may_succeed() {
     let (hub, mailboxes) = settled_hub(1);
-    let given = Arc::new(Given { holds: AtomicBool::new(true), waiting: Mutex::default() });
+    let given = Given::after(None);
     let hub = hub.under(Some(given as Arc<dyn Tenure>));
     visit(&hub, 1, &mut items([push(10), push(10)]));
     commit(&hub);
@@ -95,4 +118,44 @@ fn a_lease_that_outlives_its_connection_waits_for_the_disk_if_another_daemon_may
     assert_eq!(take(false), 0);
     settle(&hub);
     assert_eq!(acknowledged(&hub, &mailboxes[0]), 1);
+}
+
+#[test]
+fn the_grace_ends_when_all_edges_of_the_leader_before_have_claimed() {
+    let begun = |edges: Option<&[u32]>, early: &[u32]| {
+        let given = Given::after(edges.map(<[u32]>::to_vec));
+        let hub = hub(Durability::Durable, 1).0.under(Some(Arc::clone(&given) as Arc<dyn Tenure>));
+        early.iter().for_each(|edge| hub.has_claimed(*edge));
+        assert!(hub.is_in_grace(), "it has not begun");
+        hub.begin_grace();
+        (hub, given)
+    };
+    for (edges, early, lasts) in
+        [(Some(&[][..]), &[][..], false), (Some(&[3]), &[3], false), (Some(&[3]), &[4], true), (None, &[3], true)]
+    {
+        assert_eq!(begun(edges, early).0.is_in_grace(), lasts, "{edges:?} {early:?}");
+    }
+    let (hub, given) = begun(Some(&[3, 4]), &[]);
+    let in_grace = [3, 3, 5, 4].map(|edge| (hub.has_claimed(edge), hub.is_in_grace()).1);
+    assert_eq!(in_grace, [true, true, true, false]);
+    assert!(given.recorded.lock().unwrap().is_empty());
+}
+
+/// This daemon may end before they have claimed.
+#[test]
+fn a_successor_waits_for_linked_edges_and_for_those_that_are_still_awaited() {
+    let given = Given::after(Some(vec![3, 4]));
+    let hub = hub(Durability::Durable, 1).0.under(Some(Arc::clone(&given) as Arc<dyn Tenure>));
+    hub.begin_grace();
+    let recorded = || given.recorded.lock().unwrap().clone();
+    assert!(!hub.knows_edges(hub.add_edge(9)), "the database has an older record");
+    assert!(hub.knows_edges(6));
+    assert_eq!(recorded(), [3, 4, 9]);
+    hub.has_claimed(3);
+    let _ = hub.add_edge(9);
+    assert_eq!(recorded(), [4, 9]);
+    hub.remove_edge(9);
+    assert_eq!(recorded(), [4, 9], "it has another link");
+    hub.remove_edge(9);
+    assert_eq!(recorded(), [4]);
 }
