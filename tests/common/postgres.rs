@@ -161,6 +161,13 @@ impl Postgres {
         String::from_utf8(asked.stdout).unwrap().trim().to_owned()
     }
 
+    /// Runs statements on a connection of their own, without waiting for them.
+    pub fn begin(&self, sql: &str) -> Child {
+        let mut psql = Command::new(self.programs.join("psql"));
+        psql.args(["--no-psqlrc", "--quiet", "--dbname", &self.url(), "--command", sql]);
+        psql.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
+    }
+
     /// A number from the database.
     pub fn number(&self, sql: &str) -> u64 {
         self.ask(sql).parse().unwrap()

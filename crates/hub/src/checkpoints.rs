@@ -72,7 +72,8 @@ impl Checkpoints {
         Ok((Self { thread, stop, held }, requests))
     }
 
-    /// From now on it begins no checkpoint: another daemon reads the table, which must not change.
+    /// From now on it begins no checkpoint: another daemon reads the table, which must not change. The store refuses the
+    /// end of a checkpoint that is in progress.
     pub fn hold(&self) {
         self.held.store(true, Ordering::Release);
     }
@@ -174,7 +175,7 @@ impl Work {
                 let (table_bytes, ms) = (figure(&figures.table_bytes), started.elapsed().as_millis());
                 tracing::debug!(commit, records, table_bytes, log_bytes, ms, "checkpoint");
             }
-            Err(error) if self.stop.load(Ordering::Acquire) => {
+            Err(error) if self.stop.load(Ordering::Acquire) || self.held.load(Ordering::Acquire) => {
                 tracing::debug!(%error, "a checkpoint was abandoned");
                 return false;
             }
@@ -229,14 +230,14 @@ mod tests {
     }
 
     #[test]
-    fn a_checkpoint_that_fails_is_a_warning_unless_the_daemon_stops() {
-        for (stops, warnings) in [(false, 1), (true, 0)] {
+    fn a_checkpoint_that_fails_is_a_warning_unless_the_daemon_stops_or_hands_over() {
+        for (stops, holds, warnings) in [(false, false, 1), (true, false, 0), (false, true, 0)] {
             let table = MemoryTable::new();
             let checkpointer = checkpointer(&table);
             let (_, requested) = mpsc::channel();
             let stop = Arc::new(AtomicBool::new(stops));
-            let mut work =
-                Work { checkpointer, quiet: Duration::ZERO, requested, stop, held: Arc::default(), is_lost: false };
+            let held = Arc::new(AtomicBool::new(holds));
+            let mut work = Work { checkpointer, quiet: Duration::ZERO, requested, stop, held, is_lost: false };
             table.fail(0);
             let logged = captured(|| assert!(!work.make(Scope::Everything)));
             assert_eq!(logged.matches("a checkpoint failed").count(), warnings, "{logged}");

@@ -142,19 +142,26 @@ impl Lease {
     /// Waits until no other statement of this process or of an earlier one holds the lease's row: one whose answer was
     /// lost has ended then.
     pub(crate) fn settle(&self, link: &Link, doing: &'static str) -> Result<(), Error> {
-        self.lock_row(link, doing, "UPDATE")
+        self.lock_row(link, doing, "UPDATE").map(drop)
     }
 
-    /// Locks the lease's row until the end of the present transaction.
+    /// Locks the lease's row until the end of the present transaction, which changes the table.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Closed`]: the store is offered, and a daemon that stands by reads the table, which must not change.
     pub(crate) fn fence(&self, link: &Link, doing: &'static str) -> Result<(), Error> {
-        self.lock_row(link, doing, "SHARE")
+        match self.lock_row(link, doing, "SHARE")? {
+            Stage::None => Ok(()),
+            Stage::Offered | Stage::Reading | Stage::Ready => Err(Error::Closed),
+        }
     }
 
-    fn lock_row(&self, link: &Link, doing: &'static str, strength: &str) -> Result<(), Error> {
+    fn lock_row(&self, link: &Link, doing: &'static str, strength: &str) -> Result<Stage, Error> {
         let lease = link.lease();
-        let lock = format!("SELECT epoch FROM {lease} WHERE id = 1 AND epoch = $1 FOR {strength}");
-        let is_gone = link.query(doing, &lock, &[&self.epoch])?.is_empty();
-        if is_gone { Err(self.find_successor(link)) } else { Ok(()) }
+        let lock = format!("SELECT hand_over FROM {lease} WHERE id = 1 AND epoch = $1 FOR {strength}");
+        let rows = link.query(doing, &lock, &[&self.epoch])?;
+        rows.first().map(|row| Stage::of(row.get(0))).ok_or_else(|| self.find_successor(link))
     }
 
     fn renew(&self, link: &Link, lease: Duration) -> Result<(), Error> {

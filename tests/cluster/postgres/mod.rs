@@ -274,6 +274,33 @@ fn checkpoints_trim_the_log_and_churn_does_not_make_it_grow() {
     assert_eq!(peer.listing("status").unwrap(), ["churn\t0\t0\t1"]);
 }
 
+/// A daemon that stands by reads the table from the offer on, and what it has read must count.
+#[test]
+fn a_checkpoint_that_is_in_progress_does_not_end_once_the_store_is_offered() {
+    const SLEEPS: &str = "FROM pg_stat_activity WHERE query LIKE '%pg_sleep(3600)%' AND pid <> pg_backend_pid()";
+    let (postgres, dir) = (Postgres::start(), tempfile::tempdir().unwrap());
+    let daemon = daemon(dir.path(), &postgres).set("[store]\ncheckpoint_quiet = \"100ms\"").start();
+    let mut peer = Peer::connect(daemon.address("gearman")).unwrap();
+    peer.submit("work", "", "first").unwrap();
+    wait_until("a checkpoint has passed", || daemon_points(&daemon) > 0);
+    let mut reader = postgres.begin("BEGIN; LOCK TABLE windlass.pages IN SHARE MODE; SELECT pg_sleep(3600)");
+    wait_until("the table is locked", || postgres.number(&format!("SELECT count(*) {SLEEPS}")) == 1);
+    let made = daemon_points(&daemon);
+    peer.submit("work", "", "second").unwrap();
+    let waits = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'";
+    wait_until("a checkpoint waits for the table", || postgres.number(waits) == 1);
+    let table =
+        || postgres.ask("SELECT md5(string_agg(key::text || value::text, ',' ORDER BY key)) FROM windlass.pages");
+    let before = table();
+    postgres.ask("UPDATE windlass.lease SET hand_over = 1");
+    postgres.ask(&format!("SELECT pg_terminate_backend(pid) {SLEEPS}"));
+    reader.wait().unwrap();
+    wait_until("the checkpoint has ended", || {
+        daemon_points(&daemon) > made || daemon.log_text().contains("a checkpoint failed")
+    });
+    assert_eq!((daemon_points(&daemon), table()), (made, before), "{}", daemon.log_text());
+}
+
 /// How many checkpoints the daemon has made.
 fn daemon_points(daemon: &Daemon) -> u64 {
     let metrics = common::http::Http(daemon.address("http")).get("/metrics");
