@@ -84,6 +84,11 @@ impl Clocks {
             self.followed.iter_mut().for_each(|(ahead_ms, _)| *ahead_ms = ahead_ms.saturating_sub_unsigned(passed_ms));
         }
         let reading = keeper.read(since_boot_ms, wall);
+        // The leader's time after a pause of this daemon is unknown until the leader sends it. A later one than the
+        // leader's would end what it must not end, and let waits last too long.
+        if let (Some((ahead_ms, _)), Some(pause_ms)) = (&mut self.followed, reading.pause_ms) {
+            *ahead_ms = ahead_ms.saturating_sub_unsigned(pause_ms);
+        }
         match self.followed {
             Some((ahead_ms, clock)) => {
                 Reading { now: Timestamp(since_boot_ms).shifted(ahead_ms), clock, pause_ms: None }
@@ -282,6 +287,21 @@ mod tests {
             assert_eq!([5000, near, 5000 - WAY_MS, far, far - 1].map(&mut follow), [5000, 5000, 5000, far, far]);
             assert_eq!(follow(2_000_000), 2_000_000, "ahead of the time since boot");
         });
+    }
+
+    #[test]
+    fn after_a_pause_an_edge_waits_for_the_leader_s_time() {
+        let mut clocks = Clocks::new();
+        let mut at = |passed_ms: u64, act: &dyn Fn()| {
+            let machine = simulated::Machine { since_boot_ms: MACHINE.since_boot_ms + passed_ms, ..MACHINE };
+            simulated::on(machine, &mut clocks, || (act(), now()).1)
+        };
+        let leader = |now_ms| follow(&Reading { now: Timestamp(now_ms), clock: Clock::default(), pause_ms: None });
+        assert_eq!(at(0, &|| leader(5_000)), Timestamp(5_000));
+        assert_eq!(at(1_000, &|| ()), Timestamp(6_000));
+        assert_eq!(at(3_601_000, &|| ()), Timestamp(6_000), "it may have been suspended, and the leader not");
+        assert_eq!(at(3_601_100, &|| ()), Timestamp(6_100));
+        assert_eq!(at(3_601_200, &|| leader(3_606_200)), Timestamp(3_606_200));
     }
 
     #[test]

@@ -48,6 +48,9 @@ struct Job {
     holders: Vec<Holder>,
     /// Leases whose end their clients have asked for. They may be claimed meanwhile.
     given_up: Vec<(Who, Token)>,
+    /// Clients that have asked again for the end of a lease that they had given up, because the outcome was unknown. They
+    /// name the job alone: if they get it before that arrives, it ends the lease that they have then.
+    asked_again: Vec<Who>,
     /// Clients that report on whichever lease the job has: it may be that of another client.
     on_any: Vec<Who>,
     /// The last lease that a leader has granted.
@@ -80,6 +83,7 @@ impl Job {
             finished_by: None,
             holders: Vec::new(),
             given_up: Vec::new(),
+            asked_again: Vec::new(),
             on_any: Vec::new(),
             latest: Token(0),
             lasting: None,
@@ -98,8 +102,8 @@ impl Job {
     /// Those beside a client that have the job by what the leader of this epoch knows, and whose leases no other client
     /// can have ended.
     fn others(&mut self, who: Who, epoch: u64) -> impl Iterator<Item = &mut Holder> {
-        let Self { holders, on_any, .. } = self;
-        let has = move |it: &&mut Holder| it.who != who && it.known_to == Some(epoch);
+        let Self { holders, on_any, asked_again, .. } = self;
+        let has = move |it: &&mut Holder| it.who != who && it.known_to == Some(epoch) && !asked_again.contains(&it.who);
         holders.iter_mut().filter(has).filter(|it| on_any.iter().all(|other| *other == it.who))
     }
 }

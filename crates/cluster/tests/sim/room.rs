@@ -4,7 +4,6 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use tokio::sync::Notify;
 use windlass_engine::{ClientId, Command, Context, Engine, Holder, JobId, Limits};
 use windlass_link::{Decoder, Edge as EdgeNumber, Encoder, FRAME_BYTES_MAX, ToEdge, ToLeader};
 use windlass_store::{StoreLimits, Tenure as _, open_parts};

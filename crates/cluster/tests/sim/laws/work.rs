@@ -35,6 +35,9 @@ impl Laws {
         let Some((serial, job)) = self.of(number) else { return };
         job.may_have_ended |= for_good;
         job.lasting = None;
+        if job.given_up.iter().any(|(before, _)| *before == who) && !job.holders.iter().any(|it| it.who == who) {
+            job.asked_again.push(who);
+        }
         let given_up = job.holders.extract_if(.., |holder| holder.who == who);
         job.given_up.extend(given_up.map(|holder| (holder.who, holder.token)));
         self.note(serial, || format!("{who:?} to_leader for its end: {for_good}"));
