@@ -188,6 +188,7 @@ impl Edge {
                 | ToLeader::Close { .. }
                 | ToLeader::Claimed
                 | ToLeader::Sent { .. }
+                | ToLeader::About(_)
                 | ToLeader::Bye => {}
             }
         }
@@ -282,7 +283,8 @@ impl Edge {
                 | ToEdge::Published { .. }
                 | ToEdge::Bye
                 | ToEdge::Beat
-                | ToEdge::Edges(_) => {}
+                | ToEdge::Edges(_)
+                | ToEdge::About(_) => {}
             }
         }
         drop(state);

@@ -196,7 +196,8 @@ impl EdgeClients {
             ToLeader::Room { client, bytes } => self.give_room(client, bytes),
             ToLeader::Sent { client, jobs } => self.note_sent(client, jobs),
             ToLeader::Claimed => self.note_claims(),
-            ToLeader::Publish { .. } => {}
+            // The link handles these.
+            ToLeader::Publish { .. } | ToLeader::About(_) => {}
             ToLeader::Hello(_) => return Err("a second greeting"),
             ToLeader::Bye => return Err("it ends the link"),
         }

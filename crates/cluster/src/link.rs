@@ -13,7 +13,7 @@ use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
-use windlass_link::{Decoder, Encoder, FRAME_BYTES_MAX, Item, OLDEST, Rejection};
+use windlass_link::{About, Decoder, Encoder, FRAME_BYTES_MAX, Item, OLDEST, Rejection};
 
 use super::tls::Tls;
 use windlass_hub::clock;
@@ -106,6 +106,16 @@ impl LinkError {
             |why: &io::Error| matches!(why.kind(), io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset);
         matches!(self, Self::Closed) || matches!(self, Self::Io(why) if is_end(why))
     }
+}
+
+/// What a daemon is, as operators see it.
+fn to_view(About { version, cannot_lead }: About) -> windlass_hub::About {
+    windlass_hub::About { version: version.into(), cannot_lead: cannot_lead.into() }
+}
+
+/// The same for other daemons.
+fn to_link(about: windlass_hub::About) -> About {
+    About { version: about.version.into(), cannot_lead: about.cannot_lead.into() }
 }
 
 /// A socket, encrypted or not.

@@ -149,9 +149,9 @@ impl Cluster {
         &self,
         open: impl FnMut() -> Result<T, OpenError> + Send + 'static,
     ) -> Result<Option<T>, OpenError> {
-        let (edge, stop) = (Arc::clone(&self.edge), Arc::clone(&self.stop));
+        let (edge, view, stop) = (Arc::clone(&self.edge), Arc::clone(&self.view), Arc::clone(&self.stop));
         let give_way = GiveWay { terms: self.give_way, remote: self.remote.clone(), was_away: false, back_at: None };
-        let opened = tokio::task::spawn_blocking(move || stand_by(open, give_way, &edge, &stop)).await;
+        let opened = tokio::task::spawn_blocking(move || stand_by(open, give_way, (&edge, &view), &stop)).await;
         // The task is only cut off when the daemon ends.
         opened.unwrap_or(Ok(None))
     }
@@ -225,20 +225,22 @@ impl GiveWay {
 fn stand_by<T>(
     mut open: impl FnMut() -> Result<T, OpenError>,
     mut give_way: GiveWay,
-    edge: &Edge,
+    (edge, view): (&Edge, &View),
     stop: &AtomicBool,
 ) -> Result<Option<T>, OpenError> {
     loop {
-        let pause = match give_way.is_over(edge).then(&mut open).transpose() {
+        let (pause, why) = match give_way.is_over(edge).then(&mut open).transpose() {
             Ok(Some(opened)) => return Ok(Some(opened)),
-            Ok(None) | Err(OpenError::Store(StoreError::InUse { .. })) => LOOK_EVERY,
+            Ok(None) => (LOOK_EVERY, None),
+            Err(OpenError::Store(StoreError::InUse { .. })) => (LOOK_EVERY, Some(String::new())),
             Err(OpenError::Store(why @ (StoreError::Io { .. } | StoreError::Deposed { .. }))) => {
                 warn_limited!("stand_by", %why, "this daemon cannot take the lease of the store");
                 (give_way.was_away, give_way.back_at) = (matches!(why, StoreError::Io { .. }), None);
-                RETRY
+                (RETRY, Some(why.to_string()))
             }
             Err(why) => return Err(why),
         };
+        why.iter().for_each(|why| view.cannot_lead(why));
         if stop.load(Ordering::Acquire) {
             return Ok(None);
         }
@@ -323,6 +325,7 @@ impl Follower {
                 self.view.lost_link();
                 let Holder { name, link: address, .. } = leader;
                 let (Ok(why) | Err(why)) = &ended;
+                self.view.cannot_follow(&why.to_string());
                 warn_limited!("link", leader = name, address, %why, "the link to the leader has ended");
                 match ended {
                     Ok(_) => leaderless.was_linked(begun, Instant::now()),
@@ -434,7 +437,10 @@ async fn accept(listeners: &[TcpListener], leading: &Arc<Leading>, mut ends: wat
                     let why = why.map_or_else(|| "the edge has ended it".to_owned(), |why| why.to_string());
                     tracing::info!(%peer, why, "the link of an edge has ended");
                 }
-                Err(why) => warn_limited!("link_refused", %peer, %why, "a link was refused"),
+                Err(why) => {
+                    leading.view.has_refused(&peer.ip().to_string(), &why.to_string());
+                    warn_limited!("link_refused", %peer, %why, "a link was refused");
+                }
             }
         });
     }
@@ -455,6 +461,7 @@ async fn accept_any(listeners: &[TcpListener]) -> io::Result<(TcpStream, SocketA
 
 #[cfg(test)]
 mod tests {
+    mod shown;
     use super::*;
 
     #[test]

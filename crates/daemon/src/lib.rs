@@ -45,7 +45,7 @@ mod stall_tests;
 mod throttles;
 mod warnings;
 
-pub use windlass_hub::{Edge, Role, clock};
+pub use windlass_hub::{Edge, Reasons, Refused, Role, clock};
 pub use windlass_net::{client, rates};
 
 pub use admission::allow_open_files;

@@ -47,6 +47,6 @@ pub use loads::{LoadFigures, Loading};
 pub use mailbox::{Filling, Letter, Mail, Mailbox, POSTED_ROOM_BYTES};
 pub use names::ProtocolNames;
 pub use published::{Publication, Published, SharedBudget};
-pub use view::{Edge, Role, View};
+pub use view::{About, Edge, Reasons, Refused, Role, View};
 pub use waker::{ConnectionId, Waker, WithMail};
 pub use waking::{Bell, Inbox};

@@ -50,20 +50,113 @@ pub struct Edge {
     pub link: String,
     /// Since when it is linked (wall clock).
     pub since: Timestamp,
+    /// What it is.
+    pub about: About,
 }
+
+/// What a daemon is. Empty: unknown.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct About {
+    /// The version of its program.
+    pub version: String,
+    /// Why it could not lead; empty if it could.
+    pub cannot_lead: String,
+}
+
+/// A daemon whose link was refused.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refused {
+    /// The address that it came from, without the port.
+    pub from: String,
+    /// Why.
+    pub why: String,
+    /// When it was refused last (wall clock).
+    pub at: Timestamp,
+}
+
+/// Why daemons are not what they could be, and their versions.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Reasons {
+    /// What this daemon is.
+    pub own: About,
+    /// Why the last link to a leader has ended or was refused; empty while there is one.
+    pub cannot_follow: String,
+    /// The leader's version, if another daemon leads.
+    pub leader: About,
+    /// Daemons that this one has refused while it leads, the newest last.
+    pub refused: Vec<Refused>,
+}
+
+/// Refused daemons that are shown.
+const REFUSED_MAX: usize = 8;
 
 /// The present role, which the parts of a cluster change.
 #[derive(Debug)]
 pub struct View {
     role: Mutex<Role>,
     edges: Mutex<BTreeMap<u32, Edge>>,
+    reasons: Mutex<Reasons>,
     changes: AtomicU64,
 }
 
 impl View {
     /// The view of a daemon that is alone.
-    pub const fn alone() -> Self {
-        Self { role: Mutex::new(Role::Alone), edges: Mutex::new(BTreeMap::new()), changes: AtomicU64::new(0) }
+    pub fn alone() -> Self {
+        let own = About { version: env!("CARGO_PKG_VERSION").to_owned(), ..About::default() };
+        let reasons = Reasons { own, ..Reasons::default() }.into();
+        Self { role: Mutex::new(Role::Alone), edges: Mutex::default(), reasons, changes: AtomicU64::new(0) }
+    }
+
+    /// Versions, and why daemons do not lead or are not linked.
+    pub fn reasons(&self) -> Reasons {
+        self.known().clone()
+    }
+
+    fn known(&self) -> MutexGuard<'_, Reasons> {
+        self.reasons.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Why this daemon could not lead; empty if it could.
+    pub fn cannot_lead(&self, why: &str) {
+        let mut known = self.known();
+        if known.own.cannot_lead != why {
+            why.clone_into(&mut known.own.cannot_lead);
+            self.changes.fetch_add(1, Ordering::Release);
+        }
+    }
+
+    /// Why the link to a leader has ended, or was refused.
+    pub fn cannot_follow(&self, why: &str) {
+        why.clone_into(&mut self.known().cannot_follow);
+    }
+
+    /// A daemon at this address was refused.
+    pub fn has_refused(&self, from: &str, why: &str) {
+        let refused = &mut self.known().refused;
+        refused.retain(|it| it.from != from);
+        if refused.len() == REFUSED_MAX {
+            refused.remove(0);
+        }
+        refused.push(Refused { from: from.to_owned(), why: why.to_owned(), at: clock::read().wall() });
+    }
+
+    /// What a linked daemon is.
+    pub fn edge_is(&self, number: u32, about: About) {
+        let mut linked = self.linked();
+        if let Some(edge) = linked.get_mut(&number).filter(|edge| edge.about != about) {
+            edge.about = about;
+            self.changes.fetch_add(1, Ordering::Release);
+        }
+    }
+
+    /// What the leader is, and then each of its edges, as the leader has sent them.
+    pub fn leader_knows(&self, abouts: impl IntoIterator<Item = About>) {
+        let mut abouts = abouts.into_iter();
+        self.known().leader = abouts.next().unwrap_or_default();
+        let role = self.role.lock().unwrap_or_else(PoisonError::into_inner);
+        if matches!(*role, Role::Following { .. }) {
+            self.linked().values_mut().zip(abouts).for_each(|(edge, about)| edge.about = about);
+        }
     }
 
     /// The role, with the linked daemons.
@@ -105,6 +198,8 @@ impl View {
     /// The daemon leads from now on.
     pub fn leads(&self, epoch: u64) {
         self.set(Role::Leading { epoch, since: clock::read().wall(), edges: Vec::new() });
+        let own = About { cannot_lead: String::new(), ..self.reasons().own };
+        *self.known() = Reasons { own, ..Reasons::default() };
         self.linked().clear();
     }
 
@@ -112,6 +207,7 @@ impl View {
     pub fn follows(&self, leader: &Holder) {
         let Holder { name, link, epoch, .. } = leader.clone();
         let since = clock::read().wall();
+        self.known().cannot_follow.clear();
         self.set_unless_leading(Role::Following { leader: name, link, epoch, since, edges: Vec::new() });
     }
 
@@ -122,7 +218,7 @@ impl View {
 
     /// Another daemon is linked to this one.
     pub fn has_edge(&self, number: u32, link: &str) {
-        let edge = Edge { link: link.to_owned(), since: clock::read().wall() };
+        let edge = Edge { link: link.to_owned(), since: clock::read().wall(), about: About::default() };
         self.linked().insert(number, edge);
         self.changes.fetch_add(1, Ordering::Release);
     }
@@ -161,7 +257,7 @@ mod tests {
         view.seeks();
         view.follows(&leader);
         assert!(matches!(view.read(), Role::Following { .. }));
-        let edge = |link: &str| Edge { link: link.to_owned(), since: Timestamp(1) };
+        let edge = |link: &str| Edge { link: link.to_owned(), since: Timestamp(1), about: About::default() };
         let edges = |view: &View| match view.read() {
             Role::Leading { edges, .. } | Role::Following { edges, .. } => edges,
             Role::Alone | Role::Seeking { .. } => panic!("it has a leader"),
@@ -178,5 +274,41 @@ mod tests {
         view.follows(&leader);
         view.lost_link();
         assert!(matches!(view.read(), Role::Seeking { .. }));
+    }
+
+    #[test]
+    fn what_daemons_are_is_shown_in_the_order_in_which_the_leader_has_sent_them() {
+        let (view, leader) =
+            (View::alone(), Holder { name: "one".into(), link: "one:1".into(), epoch: 1, speaks: None });
+        let about = |version: &str| About { version: version.into(), cannot_lead: String::new() };
+        view.cannot_follow("refused");
+        assert_eq!(view.reasons().cannot_follow, "refused");
+        view.follows(&leader);
+        let edge = |link: &str| Edge { link: link.to_owned(), since: Timestamp(1), about: About::default() };
+        view.leader_has([edge("two:1"), edge("three:1")].into_iter());
+        view.leader_knows(["1", "2", "3"].map(about));
+        assert_eq!(view.edges().into_iter().map(|it| it.about.version).collect::<Vec<_>>(), ["2", "3"]);
+        assert_eq!((view.reasons().leader, view.reasons().cannot_follow), (about("1"), String::new()));
+        view.leads(2);
+        assert_eq!(view.reasons().leader, About::default());
+    }
+
+    #[test]
+    fn a_bounded_number_of_refused_daemons_is_shown_and_each_once() {
+        let view = View::alone();
+        for number in 0..20 {
+            view.has_refused(&format!("10.0.0.{number}"), "why");
+            view.has_refused("10.0.0.99", &number.to_string());
+        }
+        let refused = view.reasons().refused;
+        assert_eq!(refused.len(), REFUSED_MAX);
+        assert_eq!(refused.last().map(|it| (&*it.from, &*it.why)), Some(("10.0.0.99", "19")));
+    }
+
+    #[test]
+    fn a_reason_that_stays_is_no_change() {
+        let view = View::alone();
+        let changes = ["", "no table", "no table", ""].map(|why| (view.cannot_lead(why), view.changes()).1);
+        assert_eq!(changes, [0, 1, 1, 2]);
     }
 }

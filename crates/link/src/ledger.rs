@@ -94,7 +94,8 @@ impl Ledger {
             | ToLeader::Publish { .. }
             | ToLeader::Claimed
             | ToLeader::Bye
-            | ToLeader::Sent { .. } => {}
+            | ToLeader::Sent { .. }
+            | ToLeader::About(_) => {}
         }
     }
 

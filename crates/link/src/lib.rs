@@ -19,4 +19,4 @@ pub use ledger::{Bounds, Ledger};
 pub use number::Edge;
 pub use older::Item;
 pub use to_edge::{Linked, Rejection, ToEdge, Welcome};
-pub use to_leader::{Hello, Known, ToLeader};
+pub use to_leader::{About, Hello, Known, ToLeader};

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use windlass_engine::{ClientId, Event, Protocol, Reading, Timestamp};
 
 use crate::number::Edge;
+use crate::to_leader::About;
 
 /// One item from the leader. A new kind comes last: a kind is its index here.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
@@ -74,6 +75,9 @@ pub enum ToEdge {
     /// All daemons that are linked to the leader. Comes first of all, and after each change. Since version
     /// [`ToEdge::EDGES_SINCE`].
     Edges(Vec<Linked>),
+    /// What the leader is, and then each of the last [`ToEdge::Edges`], in the same order. Comes behind them. Since
+    /// version [`ToEdge::ABOUT_SINCE`].
+    About(Vec<About>),
 }
 
 impl ToEdge {
@@ -81,6 +85,8 @@ impl ToEdge {
     pub const STARVED_SINCE: u8 = 5;
     /// The first version with [`ToEdge::Edges`].
     pub const EDGES_SINCE: u8 = 5;
+    /// The first version with [`ToEdge::About`].
+    pub const ABOUT_SINCE: u8 = 5;
 }
 
 /// A daemon that is linked to the leader.

@@ -85,6 +85,17 @@ pub enum ToLeader {
         /// How many.
         jobs: u32,
     },
+    /// What the edge is. Comes after the greeting, and after each change. Since version [`ToLeader::ABOUT_SINCE`].
+    About(About),
+}
+
+/// What a daemon is, for people.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize, Serialize)]
+pub struct About {
+    /// The version of its program.
+    pub version: Box<str>,
+    /// Why it could not lead; empty if it could.
+    pub cannot_lead: Box<str>,
 }
 
 /// What an edge is.
@@ -114,6 +125,8 @@ pub struct Known {
 impl ToLeader {
     /// The first version with [`ToLeader::Sent`].
     pub const SENT_SINCE: u8 = 5;
+    /// The first version with [`ToLeader::About`].
+    pub const ABOUT_SINCE: u8 = 5;
 
     /// The client that the item is about, if it is about one.
     pub const fn client(&self) -> Option<ClientId> {
@@ -126,7 +139,7 @@ impl ToLeader {
             | Self::Close { client }
             | Self::Claim { client, .. }
             | Self::Sent { client, .. } => Some(*client),
-            Self::Hello(_) | Self::Publish { .. } | Self::Claimed | Self::Bye => None,
+            Self::Hello(_) | Self::Publish { .. } | Self::Claimed | Self::Bye | Self::About(_) => None,
         }
     }
 

@@ -221,14 +221,27 @@ pub(super) fn drain(drain: &Value) -> String {
 pub(super) fn cluster(cluster: &Value) -> String {
     let ahead = at(cluster, "/clock_ahead_ms").as_i64();
     let ahead = ahead.map_or_else(String::new, |ms| format!("{ms} ms ahead of the database's"));
-    let edge = |it: &Value| format!("{} since {}", text(at(it, "/link")), text(at(it, "/since")));
+    let noted = |note: &str, it: &Value, path: &str| {
+        let text = text(at(it, path));
+        if text.is_empty() { text } else { format!("{note}{text}") }
+    };
+    let edge = |it: &Value| {
+        let notes = [noted(", version ", it, "/version"), noted(", cannot lead: ", it, "/cannot_lead")].concat();
+        format!("{} since {}{notes}", text(at(it, "/link")), text(at(it, "/since")))
+    };
+    let refused =
+        |it: &Value| format!("{} at {}: {}", text(at(it, "/from")), text(at(it, "/at")), text(at(it, "/reason")));
     fields(&[
         ("this daemon", text(at(cluster, "/role"))),
         ("since", text(at(cluster, "/since"))),
         ("epoch", text(at(cluster, "/epoch"))),
-        ("leader", text(at(cluster, "/leader"))),
+        ("leader", text(at(cluster, "/leader")) + &noted(", version ", cluster, "/leader_version")),
+        ("version", text(at(cluster, "/version"))),
+        ("cannot lead", text(at(cluster, "/cannot_lead"))),
+        ("no link", text(at(cluster, "/cannot_follow"))),
         ("wall clock", ahead),
-        ("edges", list(cluster, "/edges", edge).join(", ")),
+        ("edges", list(cluster, "/edges", edge).join("\n")),
+        ("refused", list(cluster, "/refused", refused).join("\n")),
     ])
 }
 

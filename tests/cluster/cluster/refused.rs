@@ -1,16 +1,20 @@
 //! Daemons that do not belong to a cluster, and mistakes that a check finds before the first change of the leader.
 
 use std::fs;
+use std::io::Write as _;
+use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Command, Output};
 
 use rcgen::ExtendedKeyUsagePurpose;
+use serde_json::Value;
 use windlass_testkit::daemon::free_port;
 
 use super::daemons::Daemons;
 use crate::common::authority::Authority;
+use crate::common::http::Http;
 use crate::common::postgres::Postgres;
-use crate::common::{Peer, wait_for_log};
+use crate::common::{Peer, wait_for_log, wait_until};
 
 /// Runs a command of the program for a daemon of a cluster, with these keys.
 fn windlass(command: &str, dir: &Path, keys: &str) -> Output {
@@ -91,6 +95,32 @@ fn a_daemon_that_the_others_would_not_understand_is_refused() {
     postgres.ask(&format!("UPDATE windlass.lease SET link_version = epoch * 256 + {speaks}"));
     let said = said_by(&check(lease_ms + 1));
     assert!(said.contains(&format!("postgres.lease is {} ms here, and {lease_ms} ms at", lease_ms + 1)), "{said}");
+}
+
+#[test]
+fn every_daemon_shows_the_versions_of_all_and_the_leader_whom_it_has_refused() {
+    let daemons = Daemons::start(2);
+    let shown = |at: usize| Http(daemons[at].address("http")).get("/api/v1/cluster").json();
+    let version = env!("CARGO_PKG_VERSION");
+    for at in 0..2 {
+        wait_until("the edge's version is known", || shown(at)["edges"][0]["version"] == version);
+        let shown = shown(at);
+        assert_eq!((&shown["version"], &shown["edges"][0]["cannot_lead"]), (&version.into(), &Value::Null), "{shown}");
+    }
+    assert_eq!((&shown(1)["leader_version"], &shown(1)["cannot_follow"]), (&version.into(), &Value::Null));
+    assert_eq!(shown(0)["refused"], Value::Array(Vec::new()));
+    let link = shown(1)["leader_link"].as_str().unwrap().to_owned();
+    TcpStream::connect(link).unwrap().write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
+    wait_until("the stranger is shown", || shown(0)["refused"][0]["from"] == "127.0.0.1");
+    let data = daemons.all[0].1.path().join("data");
+    let status = Command::new(env!("CARGO_BIN_EXE_windlass"))
+        .args(["cluster", "status", "--data-dir"])
+        .arg(data)
+        .env_clear()
+        .output()
+        .unwrap();
+    let status = said_by(&status);
+    assert!(status.contains(&format!(", version {version}")) && status.contains("127.0.0.1 at "), "{status}");
 }
 
 /// The first change of the leader would show it.

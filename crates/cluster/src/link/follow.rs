@@ -9,7 +9,7 @@ use tokio::time::{Instant, sleep, timeout};
 use windlass_link::{Hello, Linked, OLDEST, ToEdge, ToLeader, VERSION, Welcome};
 use windlass_store::Holder;
 
-use super::{BEAT, LinkError, OPEN_MAX, SILENCE_MAX, Socket, Terms, Wire, set_up};
+use super::{BEAT, LinkError, OPEN_MAX, SILENCE_MAX, Socket, Terms, Wire, set_up, to_link, to_view};
 use crate::edge::Edge;
 use crate::relay::{Relay, Route};
 use windlass_hub::View;
@@ -83,6 +83,17 @@ async fn open(
     Ok((wire, welcome))
 }
 
+/// Shows operators what the leader knows of all daemons.
+fn show(view: &View, item: ToEdge) {
+    if let ToEdge::Edges(edges) = item {
+        let about = windlass_hub::About::default;
+        let edge = |it: Linked| windlass_hub::Edge { link: it.link.into(), since: it.since, about: about() };
+        view.leader_has(edges.into_iter().map(edge));
+    } else if let ToEdge::About(all) = item {
+        view.leader_knows(all.into_iter().map(to_view));
+    }
+}
+
 async fn exchange<T>(
     wire: &mut Wire<ToEdge, ToLeader>,
     edge: &Edge,
@@ -90,6 +101,7 @@ async fn exchange<T>(
     ends: &mut watch::Receiver<T>,
 ) -> Result<Infallible, LinkError> {
     let (mut to_leader, mut to_edge, mut received_at, mut is_over) = (Vec::new(), Vec::new(), Instant::now(), false);
+    let mut about_sent = None;
     let rung = Arc::new(Notify::new());
     let published = relay.open(Route::Leader, Arc::clone(&rung));
     loop {
@@ -101,9 +113,8 @@ async fn exchange<T>(
                 edge.note_doubt();
                 continue;
             }
-            if let ToEdge::Edges(edges) = item {
-                let edge = |it: Linked| windlass_hub::Edge { link: it.link.into(), since: it.since };
-                view.leader_has(edges.into_iter().map(edge));
+            if matches!(item, ToEdge::Edges(_) | ToEdge::About(_)) {
+                show(view, item);
                 continue;
             }
             if let ToEdge::Published { protocol, message } = item {
@@ -120,6 +131,11 @@ async fn exchange<T>(
         }
         edge.take_outgoing(&mut to_leader);
         let leader = wire.encoder.version();
+        let changes = Some(view.changes());
+        if about_sent != changes && leader >= ToLeader::ABOUT_SINCE {
+            wire.push(&ToLeader::About(to_link(view.reasons().own)))?;
+            about_sent = changes;
+        }
         for item in
             to_leader.drain(..).filter(|it| leader >= ToLeader::SENT_SINCE || !matches!(it, ToLeader::Sent { .. }))
         {

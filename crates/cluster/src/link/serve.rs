@@ -13,7 +13,7 @@ use windlass_link::{
     Welcome,
 };
 
-use super::{BEAT, LinkError, OPEN_MAX, SILENCE_MAX, Socket, Terms, Wire};
+use super::{BEAT, LinkError, OPEN_MAX, SILENCE_MAX, Socket, Terms, Wire, to_link, to_view};
 use crate::leader::EdgeClients;
 use crate::relay::{OpenRoute, Relay, Route};
 use windlass_hub::{Edge, Hub, View, clock};
@@ -229,7 +229,11 @@ async fn go_on<T>(
         let changes = Some(view.changes());
         if edges_sent != changes && wire.encoder.version() >= ToEdge::EDGES_SINCE {
             let linked = |it: Edge| Linked { link: it.link.into(), since: it.since };
-            wire.push(&ToEdge::Edges(view.edges().into_iter().map(linked).collect()))?;
+            let edges = view.edges();
+            let about: Vec<_> =
+                std::iter::once(view.reasons().own).chain(edges.iter().map(|it| it.about.clone())).collect();
+            wire.push(&ToEdge::Edges(edges.into_iter().map(linked).collect()))?;
+            wire.push(&ToEdge::About(about.into_iter().map(to_link).collect()))?;
             edges_sent = changes;
         }
         let more = hub.may_act() && kept.on(number, |it| it.turn(&mut to_edge)).ok_or(LinkError::Replaced)?;
@@ -267,6 +271,7 @@ async fn go_on<T>(
         for _ in 0..ITEMS_MAX {
             match wire.next()? {
                 Some(ToLeader::Bye) => return Ok(()),
+                Some(ToLeader::About(about)) => view.edge_is(number.number(), to_view(about)),
                 Some(ToLeader::Publish { protocol, message }) => {
                     relay.send(Some(Route::to(number)), protocol, &message);
                     let (clients, bytes) = relay.receive(protocol, &message);

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::{mpsc, oneshot};
 use windlass_engine::{Protocol, Timestamp};
 
-use windlass_hub::{Role, View};
+use windlass_hub::{Reasons, Role, View};
 
 /// What operators ask of the daemon as a whole. Operator ports have one.
 #[derive(Clone, Debug)]
@@ -59,6 +59,11 @@ impl Control {
     /// What this daemon is among the others.
     pub fn role(&self) -> Role {
         self.view.read()
+    }
+
+    /// The versions of daemons, and why they do not lead or are not linked.
+    pub fn reasons(&self) -> Reasons {
+        self.view.reasons()
     }
 
     /// Has this daemon lead no more, if it is one of several and leads. Another one leads then.

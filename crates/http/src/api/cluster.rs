@@ -2,7 +2,7 @@
 
 use axum::Json;
 use axum::http::StatusCode;
-use windlass_daemon::{Edge, Role, clock};
+use windlass_daemon::{Edge, Reasons, Refused, Role, clock};
 
 use super::view::view;
 use crate::app::Shared;
@@ -11,7 +11,8 @@ use crate::time::moment_text;
 
 view! {
     /// What this daemon is among the others.
-    Membership(is: Role) with {
+    Membership(is: Role, reasons: Reasons) with {
+        let text = |text: String| Some(text).filter(|text| !text.is_empty());
         let (name, began, number, leads, linked) = match is {
             Role::Alone => ("alone", None, None, None, Vec::new()),
             Role::Seeking { since } => ("seeking", Some(since), None, None, Vec::new()),
@@ -32,11 +33,21 @@ view! {
         leader: Option<String> = leader,
         /// The address of the leader's link, if another daemon leads.
         leader_link: Option<String> = link,
+        /// The leader's version, if another daemon leads and has sent it.
+        leader_version: Option<String> = text(reasons.leader.version),
+        /// This daemon's version.
+        version: String = reasons.own.version,
+        /// Why this daemon could not lead; null if it could.
+        cannot_lead: Option<String> = text(reasons.own.cannot_lead),
+        /// Why this daemon has no link to a leader; null if it has one, or leads.
+        cannot_follow: Option<String> = text(reasons.cannot_follow),
         /// How far this daemon's wall clock is ahead of the one that counts, in milliseconds: the database's. Null while
         /// the daemon may not act.
         clock_ahead_ms: Option<i64> = clock::machine_ahead_ms(),
         /// The daemons that are linked to the leader.
         edges: Vec<LinkedDaemon> = linked.into_iter().map(LinkedDaemon::of).collect(),
+        /// The last daemons that this one has refused while it leads.
+        refused: Vec<RefusedDaemon> = reasons.refused.into_iter().map(RefusedDaemon::of).collect(),
     }
 }
 
@@ -47,6 +58,22 @@ view! {
         link: String = edge.link,
         /// Since when it is linked.
         since: Option<String> = moment_text(edge.since),
+        /// Its version; null until it has sent that, or if it is older.
+        version: Option<String> = Some(edge.about.version).filter(|text| !text.is_empty()),
+        /// Why it could not lead; null if it could, or is older.
+        cannot_lead: Option<String> = Some(edge.about.cannot_lead).filter(|text| !text.is_empty()),
+    }
+}
+
+view! {
+    /// A daemon whose link was refused.
+    RefusedDaemon(refused: Refused) {
+        /// The address that it came from.
+        from: String = refused.from,
+        /// Why.
+        reason: String = refused.why,
+        /// When it was refused last.
+        at: Option<String> = moment_text(refused.at),
     }
 }
 
@@ -55,7 +82,7 @@ view! {
     (status = 200, body = Membership)
 ))]
 pub(crate) async fn show(app: Shared) -> Json<Membership> {
-    Json(Membership::of(app.control.role()))
+    Json(Membership::of(app.control.role(), app.control.reasons()))
 }
 
 /// Lead no more
