@@ -100,6 +100,10 @@ impl Hub {
     /// A link of an edge, and what its clients had by it, has ended.
     pub fn remove_edge(&self, edge: u32) {
         let mut edges = self.edges();
+        // A daemon that leads no more ends the links itself, and its successor waits for their edges.
+        if self.lock().gives_up {
+            return;
+        }
         if let Some(links) = edges.linked.get_mut(&edge) {
             *links -= 1;
         }

@@ -158,4 +158,8 @@ fn a_successor_waits_for_linked_edges_and_for_those_that_are_still_awaited() {
     assert_eq!(recorded(), [4, 9], "it has another link");
     hub.remove_edge(9);
     assert_eq!(recorded(), [4]);
+    let _ = hub.add_edge(5);
+    hub.give_up();
+    hub.remove_edge(5);
+    assert_eq!(recorded(), [4, 5], "a daemon that leads no more ends its links, and the edge comes to its successor");
 }
