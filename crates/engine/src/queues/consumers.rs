@@ -126,6 +126,7 @@ impl AllConsumers {
     pub(super) fn of_mut(&mut self, protocol: Option<Protocol>) -> Option<&mut Consumers> {
         let index = self.0.iter().position(|consumers| consumers.protocol == protocol);
         let index = index.unwrap_or_else(|| {
+            self.0.reserve_exact(1);
             self.0.push(Consumers { protocol, ..Consumers::default() });
             self.0.len() - 1
         });

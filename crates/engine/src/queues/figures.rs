@@ -116,6 +116,7 @@ impl From<Coarse> for Histogram {
 impl QueueFigures {
     pub(crate) fn count(&mut self, protocol: Protocol, add: impl Fn(&mut Totals)) {
         let index = self.totals.iter().position(|(other, _)| *other == protocol).unwrap_or_else(|| {
+            self.totals.reserve_exact(1);
             self.totals.push((protocol, Totals::default()));
             self.totals.len() - 1
         });

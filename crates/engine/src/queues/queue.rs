@@ -257,6 +257,7 @@ impl Queue {
 
     pub(super) fn count(&mut self, protocol: Protocol, state: JobStateKind, by: i32) {
         let index = self.states.iter().position(|(other, _)| *other == protocol).unwrap_or_else(|| {
+            self.states.reserve_exact(1);
             self.states.push((protocol, States::default()));
             self.states.len() - 1
         });

@@ -77,6 +77,7 @@ impl ReadyQueue {
             Self::Work(parts) => {
                 let index = parts.binary_search_by_key(&(class, at.lane), |part| (part.class, part.number));
                 let index = index.unwrap_or_else(|index| {
+                    parts.reserve_exact(1);
                     parts.insert(index, Part { class, number: at.lane, lane: Lane::default() });
                     index
                 });
@@ -232,6 +233,9 @@ pub(crate) struct Lane {
 /// Up to this many holes are not worth closing.
 const HOLES_FEW: usize = 64;
 
+/// A ring with so many places is not worth shrinking: a queue without jobs keeps up to a kilobyte.
+const RING_SMALL: usize = 128;
+
 /// Ranks that fit behind the base after `make_room`.
 const ROOM: u64 = 1 << 31;
 
@@ -318,7 +322,7 @@ impl Lane {
             self.ring.retain(|(_, slot)| *slot != Slot::NONE);
             self.holes = 0;
         }
-        if self.ring.capacity() > 1024 && self.ring.len() < self.ring.capacity() / 8 {
+        if self.ring.capacity() > RING_SMALL && self.ring.len() < self.ring.capacity() / 8 {
             self.ring.shrink_to(self.ring.len() * 2);
         }
     }
