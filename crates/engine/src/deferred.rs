@@ -3,22 +3,50 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use crate::command::TakeCommand;
+use crate::held::{Held, Share, heap};
 use crate::ids::{ClientId, Tag, Timestamp};
+use crate::request::From;
 
 /// Requests that may wait for one client.
 const CLIENT_MAX: u32 = 1 << 16;
 
 /// Requests for work, in their order.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Deferred {
     /// No job is handed out before.
     held_until: Timestamp,
     takes: VecDeque<(ClientId, Tag, TakeCommand)>,
     /// How many of `takes` are whose.
     waiting: BTreeMap<ClientId, u32>,
+    held: Share,
+}
+
+/// What a request takes that waits.
+fn bytes_of(command: &TakeCommand) -> u64 {
+    const REQUEST: u64 = heap(size_of::<(ClientId, Tag, TakeCommand)>());
+    let TakeCommand::Take(take) = command else { return REQUEST };
+    let names = match &take.from {
+        From::Subscriptions => 0,
+        From::Cycle { queue, .. } => heap(queue.len()),
+        From::Listed { queues, .. } => {
+            heap(size_of_val(queues.as_slice())) + queues.iter().map(|queue| heap(queue.len())).sum::<u64>()
+        }
+    };
+    REQUEST + names + heap(take.worker.len())
 }
 
 impl Deferred {
+    pub(crate) fn new(held: &Held) -> Self {
+        Self { held_until: Timestamp(0), takes: VecDeque::new(), waiting: BTreeMap::new(), held: held.share() }
+    }
+
+    /// Asserts that the bytes are counted.
+    #[cfg(any(test, debug_assertions, feature = "testing"))]
+    pub(crate) fn check(&self) {
+        let bytes: u64 = self.takes.iter().map(|(.., take)| bytes_of(take)).sum();
+        assert_eq!(self.held.bytes(), bytes, "bytes of requests that wait");
+    }
+
     /// No job is handed out before this time.
     pub(crate) const fn hold_until(&mut self, until: Timestamp) {
         self.held_until = until;
@@ -46,7 +74,12 @@ impl Deferred {
 
     /// Whether a request of the client waits.
     pub(crate) fn has_any_of(&self, client: ClientId) -> bool {
-        self.waiting.get(&client).is_some_and(|waiting| *waiting > 0)
+        self.count_of(client) > 0
+    }
+
+    /// How many requests of the client wait.
+    pub(crate) fn count_of(&self, client: ClientId) -> usize {
+        self.waiting.get(&client).map_or(0, |waiting| *waiting as usize)
     }
 
     /// A request waits from now on. Returns whether there is room for it.
@@ -56,6 +89,7 @@ impl Deferred {
             return false;
         }
         *waiting += 1;
+        self.held.add(bytes_of(&take));
         self.takes.push_back((client, tag, take));
         true
     }
@@ -63,13 +97,19 @@ impl Deferred {
     /// The client asks for work no more.
     pub(crate) fn forget(&mut self, client: ClientId) {
         if self.waiting.remove(&client).is_some() {
-            self.takes.retain(|(waiting, ..)| *waiting != client);
+            let Self { takes, held, .. } = self;
+            takes.retain(|(waiting, _, take)| {
+                let stays = *waiting != client;
+                held.subtract(if stays { 0 } else { bytes_of(take) });
+                stays
+            });
         }
     }
 
     /// The request that has waited longest.
     pub(crate) fn pop(&mut self) -> Option<(ClientId, Tag, TakeCommand)> {
         let take = self.takes.pop_front()?;
+        self.held.subtract(bytes_of(&take.2));
         if self.takes.is_empty() {
             self.waiting.clear();
         } else if let Some(waiting) = self.waiting.get_mut(&take.0) {

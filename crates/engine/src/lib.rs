@@ -30,6 +30,7 @@
 //! - A key identifies one job.
 //! - A job has at most one lease.
 //! - A queue's figures are the sums over its jobs.
+//! - What clients make grow in memory is counted: names, clients, subscriptions, waits, keys, workers, watchers.
 //! - If a ready job waits, no client waits that can see and take it, as a stray or otherwise.
 //! - A client sees only jobs of its own protocol, except in a bridged queue ([`Bridge`]). There it sees all jobs but
 //!   those that had a conversion error for its protocol ([`Unfit`]).
@@ -50,6 +51,7 @@ mod engine;
 mod error_group;
 mod event;
 mod glob;
+mod held;
 mod ids;
 mod jobs;
 mod limits;

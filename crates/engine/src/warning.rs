@@ -55,6 +55,8 @@ pub enum WarningKind {
     QueuesNearlyFull,
     /// New jobs were refused for this reason. `NotUnique` is a normal answer and gives no notice.
     Refused(Refusal),
+    /// New names, subscriptions, workers or waits were refused, because memory has no room for them.
+    NoRoom(Refusal),
     /// Runs of schedules were refused for this reason.
     RunRefused(Refusal),
     /// Jobs that are pushed because others died were refused for this reason. `name` is the dead job's.
@@ -69,6 +71,7 @@ impl WarningKind {
         match (self, other) {
             (Self::Refused(one), Self::Refused(other))
             | (Self::RunRefused(one), Self::RunRefused(other))
+            | (Self::NoRoom(one), Self::NoRoom(other))
             | (Self::OnDeadRefused(one), Self::OnDeadRefused(other)) => one.is_like(*other),
             // Each one is about another queue.
             (Self::Unserved { .. }, _) => false,

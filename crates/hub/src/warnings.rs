@@ -72,6 +72,10 @@ fn log_one(Warning { kind, times, queue, name, why }: &Warning, names: &Protocol
             let reason = format!("refused: {}", name_of(*refusal));
             warn_limited!(reason, times = *times, queue, why = %refusal, "a job was refused");
         }
+        WarningKind::NoRoom(refusal) => {
+            let what = "a name, a subscription, a worker or a wait was refused: see limits.memory";
+            warn_limited!("no room", times = *times, why = %refusal, "{what}");
+        }
         WarningKind::RunRefused(refusal) => {
             let reason = format!("run refused: {}", name_of(*refusal));
             warn_limited!(reason, times = *times, queue, schedule = name, why = %refusal, "a scheduled run was refused");

@@ -7,7 +7,9 @@ use std::collections::VecDeque;
 
 use bytes::Bytes;
 
-use crate::ids::{Protocol, QueueId, Tag, Timestamp};
+use crate::held::{Held, Share, hashed, heap};
+use crate::ids::{ClientId, Protocol, QueueId, Tag, Timestamp};
+use crate::queues::WaitKey;
 use crate::request::{ClientInfo, LeaseTerms, Select};
 
 /// How many takes of one client may be blocked at once.
@@ -30,6 +32,8 @@ pub(crate) struct Client {
     pub(crate) took_at: Timestamp,
     /// The birth number of the queue that gave it its last job, for round robin.
     last_queue: Option<u64>,
+    /// Its bytes, without those of its blocked takes.
+    held: Share,
 }
 
 /// A queue that a client takes from by name.
@@ -51,6 +55,11 @@ pub(crate) struct Served {
     pub(crate) unclaimed: Option<Protocol>,
 }
 
+impl Served {
+    /// What a subscription takes, and a place at its queue where the client waits.
+    pub(crate) const BYTES: u64 = 2 * (size_of::<Self>() + size_of::<(WaitKey, ClientId)>()) as u64;
+}
+
 /// How a client waits.
 #[derive(Debug, Default)]
 pub(super) enum Waiting {
@@ -65,7 +74,7 @@ pub(super) enum Waiting {
 }
 
 /// A take that found no job and waits.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) struct Blocked {
     pub(crate) tag: Tag,
     /// The queues that it takes from, in the taker's order.
@@ -73,6 +82,7 @@ pub(crate) struct Blocked {
     pub(crate) worker: Bytes,
     pub(crate) until: Timestamp,
     pub(super) turn: u64,
+    held: Share,
 }
 
 /// How many jobs the engine may send a client unasked.
@@ -85,8 +95,33 @@ pub(super) struct Credit {
 }
 
 impl Client {
-    pub(super) fn new(info: ClientInfo) -> Self {
-        Self { info, ..Self::default() }
+    pub(super) fn new(info: ClientInfo, held: &Held) -> Self {
+        let mut client = Self { info, held: held.share(), ..Self::default() };
+        client.recount();
+        client
+    }
+
+    /// A list or a name of it has changed.
+    pub(crate) fn recount(&mut self) {
+        self.held.set(self.bytes());
+    }
+
+    /// What it takes, without its blocked takes.
+    fn bytes(&self) -> u64 {
+        const ORDER: u64 = size_of::<ClientId>() as u64 * 2;
+        let served = heap(self.subscriptions.capacity() * size_of::<Served>());
+        let takes = heap(self.takes_from.capacity() * size_of::<TakesFrom>());
+        let names = heap(self.info.address.len()) + heap(self.label.len());
+        hashed(size_of::<(ClientId, Self)>()) + ORDER + served + takes + names
+    }
+
+    /// Asserts that its bytes are counted.
+    #[cfg(any(test, debug_assertions, feature = "testing"))]
+    pub(super) fn check(&self) {
+        assert_eq!(self.held.bytes(), self.bytes(), "bytes of {:?}", self.info);
+        for blocked in self.blocked().into_iter().flatten() {
+            assert_eq!(blocked.held.bytes(), blocked.bytes(), "bytes of a blocked take of {:?}", self.info);
+        }
     }
 
     pub(crate) const fn info(&self) -> &ClientInfo {
@@ -104,6 +139,7 @@ impl Client {
 
     pub(crate) fn set_label(&mut self, label: Bytes) {
         self.label = label;
+        self.recount();
     }
 
     /// The birth number of the queue that gave it its last job.
@@ -135,18 +171,22 @@ impl Client {
 
     pub(crate) fn subscribe(&mut self, served: Served) {
         self.subscriptions.push(served);
+        self.recount();
     }
 
     /// Removes subscriptions and returns them. The caller ends its wait at their queues.
     pub(crate) fn unsubscribe(&mut self, which: impl Fn(&Served) -> bool) -> Vec<Served> {
         let (gone, kept) = self.subscriptions.drain(..).partition(|served| which(served));
         self.subscriptions = kept;
+        self.recount();
         gone
     }
 
     /// Removes the last `many` subscriptions and returns them. The caller ends its wait at their queues.
     pub(crate) fn unsubscribe_last(&mut self, many: usize) -> Vec<Served> {
-        self.subscriptions.split_off(self.subscriptions.len().saturating_sub(many))
+        let gone = self.subscriptions.split_off(self.subscriptions.len().saturating_sub(many));
+        self.recount();
+        gone
     }
 
     /// The subscriptions that take unclaimed jobs of this protocol with this weight.
@@ -247,6 +287,35 @@ fn index_of(turn: u64, takes: &VecDeque<Blocked>) -> Option<usize> {
     takes.binary_search_by_key(&turn, |blocked| blocked.turn).ok()
 }
 
+impl Blocked {
+    pub(super) fn new(
+        (tag, until, turn): (Tag, Timestamp, u64),
+        sources: Vec<Served>,
+        worker: Bytes,
+        held: &Held,
+    ) -> Self {
+        let mut blocked = Self { tag, sources, worker, until, turn, held: held.share() };
+        blocked.recount();
+        blocked
+    }
+
+    /// Takes the queues out from which it takes: it goes on waiting, at none.
+    pub(super) fn leave(&mut self) -> Vec<Served> {
+        let sources = std::mem::take(&mut self.sources);
+        self.recount();
+        sources
+    }
+
+    fn recount(&mut self) {
+        self.held.set(self.bytes());
+    }
+
+    fn bytes(&self) -> u64 {
+        let sources = heap(self.sources.capacity() * size_of::<Served>());
+        heap(size_of::<Self>()) + sources + heap(self.worker.len())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -254,11 +323,10 @@ mod tests {
     #[test]
     fn a_client_has_a_bounded_number_of_blocked_takes() {
         let mut client = Client::default();
-        let (sources, worker, until) = (Vec::new(), Bytes::new(), Timestamp::NEVER);
-        let take = Blocked { tag: Tag::NONE, sources, worker, until, turn: 0 };
+        let take = |turn| Blocked::new((Tag::NONE, Timestamp::NEVER, turn), Vec::new(), Bytes::new(), &Held::default());
         for turn in (0..).take(BLOCKED_MAX) {
             assert!(client.may_block_more(), "{turn}");
-            client.block(Blocked { turn, ..take.clone() });
+            client.block(take(turn));
         }
         assert!(!client.may_block_more());
     }

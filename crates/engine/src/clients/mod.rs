@@ -12,5 +12,5 @@ pub(crate) use table::Clients;
 pub(crate) use waiters::Waiters;
 #[cfg(any(test, debug_assertions, feature = "testing"))]
 pub(crate) use waiters::check as check_waiters;
-pub(crate) use watchers::Watchers;
+pub(crate) use watchers::{Watchers, watcher_bytes};
 pub(crate) use workers::{Worker, Workers};

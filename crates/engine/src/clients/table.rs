@@ -6,6 +6,7 @@ use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 
 use super::client::Client;
+use crate::held::Held;
 use crate::ids::{ClientId, Protocol, Timestamp};
 use crate::refusal::{Outcome, Refusal};
 use crate::request::ClientInfo;
@@ -17,12 +18,13 @@ pub(crate) struct Clients {
     /// The keys of `by_id`, in order.
     order: BTreeSet<ClientId>,
     last_turn: u64,
+    held: Held,
 }
 
 impl Clients {
-    pub(crate) fn new(seed: u64) -> Self {
+    pub(crate) fn new(seed: u64, held: Held) -> Self {
         let by_id = HashMap::with_hasher(FixedState::with_seed(seed));
-        Self { by_id, order: BTreeSet::new(), last_turn: 0 }
+        Self { by_id, order: BTreeSet::new(), last_turn: 0, held }
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -33,7 +35,7 @@ impl Clients {
         if self.by_id.contains_key(&id) {
             return Err(Refusal::OutOfPlace);
         }
-        self.by_id.insert(id, Client::new(info));
+        self.by_id.insert(id, Client::new(info, &self.held));
         self.order.insert(id);
         Ok(())
     }
@@ -81,6 +83,11 @@ impl Clients {
         }
     }
 
+    /// The sum of the bytes of clients.
+    pub(super) fn held(&self) -> Held {
+        self.held.clone()
+    }
+
     /// The next place in the order of arrival.
     pub(super) const fn next_turn(&mut self) -> u64 {
         self.last_turn += 1;
@@ -92,9 +99,10 @@ impl Clients {
         self.get(id).is_some_and(|client| client.waits_until() == Some(at))
     }
 
-    /// Asserts that the order agrees.
+    /// Asserts that the order and the bytes agree.
     #[cfg(any(test, debug_assertions, feature = "testing"))]
     pub(crate) fn check(&self) {
+        self.by_id.values().for_each(Client::check);
         assert!(self.by_id.len() == self.order.len() && self.by_id.keys().all(|id| self.order.contains(id)));
     }
 }

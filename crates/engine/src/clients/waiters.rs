@@ -38,12 +38,13 @@ impl<'a> Waiters<'a> {
     /// A take waits at these queues.
     pub(crate) fn block(&mut self, id: ClientId, tag: Tag, sources: Vec<Served>, worker: Bytes, until: Timestamp) {
         let (turn, own) = (self.clients.next_turn(), self.clients.protocol_of(id));
+        let held = self.clients.held();
         for served in &sources {
             self.queues.add_waiter(served.queue, own, (WaitsAs::Taker, WaitKey::new(0, turn)), id);
         }
         self.timers.set(until, Timer::Wait(id));
         if let Some(client) = self.clients.get_mut(id) {
-            client.block(Blocked { tag, sources, worker, until, turn });
+            client.block(Blocked::new((tag, until, turn), sources, worker, &held));
         }
     }
 
@@ -237,7 +238,7 @@ impl<'a> Waiters<'a> {
             Waiting::Nothing => None,
             Waiting::Jobs(mut takes) => {
                 let left: Vec<(u64, Vec<Served>)> =
-                    takes.iter_mut().map(|blocked| (blocked.turn, std::mem::take(&mut blocked.sources))).collect();
+                    takes.iter_mut().map(|blocked| (blocked.turn, blocked.leave())).collect();
                 client.waiting = Waiting::Jobs(takes);
                 left.iter().for_each(|(turn, sources)| self.leave_takers(id, *turn, sources));
                 None

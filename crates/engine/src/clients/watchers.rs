@@ -8,14 +8,16 @@ use memchr::memmem;
 
 use crate::context::Context;
 use crate::event::{JobChange, Notice, Watched};
+use crate::held::{Held, Share, heap};
 use crate::ids::ClientId;
 
 /// The watchers.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Watchers {
     all: Vec<Watcher>,
     /// Notices of this visit.
     noted: Vec<(ClientId, Watched)>,
+    held: Held,
 }
 
 #[derive(Debug)]
@@ -27,9 +29,19 @@ struct Watcher {
     text: Bytes,
     room: u32,
     missed: u64,
+    held: Share,
+}
+
+/// What a watcher takes that watches these.
+pub(crate) fn watcher_bytes(queue: Option<&Bytes>, text: &[u8]) -> u64 {
+    heap(size_of::<Watcher>()) + heap(queue.map_or(0, Bytes::len)) + heap(text.len())
 }
 
 impl Watchers {
+    pub(crate) const fn new(held: Held) -> Self {
+        Self { all: Vec::new(), noted: Vec::new(), held }
+    }
+
     pub(crate) const fn is_empty(&self) -> bool {
         self.all.is_empty()
     }
@@ -37,7 +49,9 @@ impl Watchers {
     /// Registers a watcher, or gives it more room.
     pub(crate) fn watch(&mut self, client: ClientId, (queue, text): (Option<Bytes>, Bytes), room: u32) {
         let Some(watcher) = self.all.iter_mut().find(|watcher| watcher.client == client) else {
-            self.all.push(Watcher { client, queue, text, room, missed: 0 });
+            let mut held = self.held.share();
+            held.set(watcher_bytes(queue.as_ref(), &text));
+            self.all.push(Watcher { client, queue, text, room, missed: 0, held });
             return;
         };
         watcher.room = watcher.room.saturating_add(room);
@@ -47,13 +61,22 @@ impl Watchers {
         }
     }
 
+    /// Asserts that their bytes are counted.
+    #[cfg(any(test, debug_assertions, feature = "testing"))]
+    pub(crate) fn check(&self) {
+        for watcher in &self.all {
+            let bytes = watcher_bytes(watcher.queue.as_ref(), &watcher.text);
+            assert_eq!(watcher.held.bytes(), bytes, "bytes of what {:?} watches", watcher.client);
+        }
+    }
+
     pub(crate) fn forget(&mut self, client: ClientId) {
         self.all.retain(|watcher| watcher.client != client);
     }
 
     /// A change of a queue, or of a worker, which is in none.
     pub(crate) fn note(&mut self, queue: Option<&Bytes>, change: impl Fn() -> Watched) {
-        let Self { all, noted } = self;
+        let Self { all, noted, .. } = self;
         let seeing = all.iter_mut().filter(|watcher| watcher.text.is_empty() && watcher.watches(queue));
         seeing.for_each(|watcher| noted.extend(watcher.take(&change)));
     }
@@ -61,7 +84,7 @@ impl Watchers {
     /// A change of a job in this queue. `change` gets the body, if the watcher is shown it. Without a body in memory no
     /// text is found.
     pub(crate) fn note_job(&mut self, queue: &Bytes, body: Option<&[u8]>, change: impl Fn(Bytes) -> JobChange) {
-        let Self { all, noted } = self;
+        let Self { all, noted, .. } = self;
         for watcher in all.iter_mut().filter(|watcher| watcher.watches(Some(queue))) {
             let has_text = !watcher.text.is_empty();
             if has_text && body.is_some_and(|body| memmem::find(body, &watcher.text).is_none()) {

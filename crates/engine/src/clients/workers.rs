@@ -7,6 +7,7 @@ use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 
 use super::client::Client;
+use crate::held::{Held, Share, hashed, heap, tree};
 use crate::ids::{ClientId, JobId, Protocol, Timestamp};
 use crate::query::WorkerRow;
 use crate::request::WorkerState;
@@ -25,6 +26,7 @@ pub(crate) struct Worker {
     clients: BTreeSet<ClientId>,
     /// Its protocol, if it gave one.
     protocol: Option<Protocol>,
+    held: Share,
 }
 
 impl Worker {
@@ -53,6 +55,22 @@ impl Worker {
         }
     }
 
+    fn recount(&mut self) {
+        self.held.set(self.bytes());
+    }
+
+    /// What it takes: its name is here, in the index and among the holders of jobs.
+    fn bytes(&self) -> u64 {
+        let clients = tree(self.clients.len(), size_of::<ClientId>());
+        Self::bytes_for(self.name.len(), self.about.len()) + clients
+    }
+
+    /// What a worker takes with a name and a description of these sizes.
+    pub(crate) const fn bytes_for(name_bytes: usize, about_bytes: usize) -> u64 {
+        const INDEX: u64 = 2 * hashed(size_of::<(Box<[u8]>, BTreeSet<JobId>)>());
+        heap(size_of::<(u64, Self)>()) * 3 / 2 + INDEX + 3 * heap(name_bytes) + heap(about_bytes)
+    }
+
     pub(crate) fn clients(&self) -> impl Iterator<Item = ClientId> {
         self.clients.iter().copied()
     }
@@ -68,10 +86,11 @@ pub(crate) struct Workers {
     draining: BTreeSet<u64>,
     /// The jobs of workers of the daemon's earlier life, which may come back.
     returning: BTreeMap<Box<[u8]>, Vec<JobId>>,
+    held: Held,
 }
 
 impl Workers {
-    pub(crate) fn new(seed: u64) -> Self {
+    pub(crate) fn new(seed: u64, held: Held) -> Self {
         let hasher = FixedState::with_seed(seed);
         Self {
             by_number: BTreeMap::new(),
@@ -79,6 +98,7 @@ impl Workers {
             next: 1,
             draining: BTreeSet::new(),
             returning: BTreeMap::new(),
+            held,
         }
     }
 
@@ -162,7 +182,7 @@ impl Workers {
         let number = self.next;
         self.next += 1;
         let timer_at = now.after_ms(beat_ms);
-        let worker = Worker {
+        let mut worker = Worker {
             name: name.into(),
             about: Bytes::new(),
             state: WorkerState::Running,
@@ -171,7 +191,9 @@ impl Workers {
             timer_at,
             clients: BTreeSet::new(),
             protocol,
+            held: self.held.share(),
         };
+        worker.recount();
         self.by_name.insert(name.into(), number);
         self.by_number.insert(number, worker);
         timers.set(timer_at, Timer::Beat(number));
@@ -187,6 +209,7 @@ impl Workers {
             }
             worker.about = about;
             worker.clients.insert(client);
+            worker.recount();
         }
     }
 
@@ -194,6 +217,7 @@ impl Workers {
     pub(crate) fn leave(&mut self, number: u64, client: ClientId) -> bool {
         let Some(worker) = self.by_number.get_mut(&number) else { return false };
         worker.clients.remove(&client);
+        worker.recount();
         worker.clients.is_empty()
     }
 
@@ -237,6 +261,14 @@ impl Workers {
         timers.cancel(worker.timer_at);
         self.by_name.remove(&worker.name);
         Some(worker)
+    }
+
+    /// Asserts that their bytes are counted.
+    #[cfg(any(test, debug_assertions, feature = "testing"))]
+    pub(crate) fn check(&self) {
+        for worker in self.by_number.values() {
+            assert_eq!(worker.held.bytes(), worker.bytes(), "bytes of {:?}", worker.name);
+        }
     }
 
     /// Whether a timer of this worker that was set for this time is still live.

@@ -60,7 +60,7 @@ impl Engine {
         let state = &mut self.state;
         state.check_name(&image.name)?;
         let is_new = state.queues.named(&image.name).is_none();
-        let id = state.queues.find_or_make(&image.name, image.kind, None, state.limits.queues_max)?;
+        let id = state.find_or_make(&image.name, image.kind, None)?;
         if is_new {
             state.queues.recall(QueueImage { id, name: own(&image.name), ..image });
             context.remember(Change::QueueSet(id));
@@ -94,7 +94,7 @@ impl Engine {
             return Err(Refusal::OutOfPlace);
         }
         check_room_for(state, job.body().len())?;
-        job.queue = state.queues.find_or_make(queue, kind, None, state.limits.queues_max)?;
+        job.queue = state.find_or_make(queue, kind, None)?;
         let holder = job.key().and_then(|key| state.jobs.at(state.jobs.keyed(job.queue, job.protocol, key)?));
         let is_same = |holder: &Job| kind == QueueKind::Cycle && holder.keeps_key() && job.keeps_key();
         let keeps = |holder: &Job| holder.id < first || is_same(holder);
@@ -143,7 +143,7 @@ impl Engine {
         let (key, job, recurrence) = (schedule.key.clone(), schedule.job.clone(), schedule.recurrence);
         let new = NewSchedule { key, job, recurrence, at_once: false, keep_grid: false, runs: schedule.runs_left };
         check_new_schedule(state, &new)?;
-        let queue = state.queues.find_or_make(&schedule.job.queue, schedule.job.kind, None, state.limits.queues_max)?;
+        let queue = state.find_or_make(&schedule.job.queue, schedule.job.kind, None)?;
         state.queues.make_known(queue, Some(schedule.job.protocol), &mut context.changes);
         (schedule.id, schedule.last) = (adopt_number(state, schedule.id, context), None);
         let id = schedule.id;

@@ -137,8 +137,7 @@ fn call_back(state: &mut State, id: JobId, role: Role, context: &mut Context) ->
     };
     // Journal the dropped queues first: a new queue may get the number of one of them.
     state.queues.remember_dropped(&mut context.changes);
-    let Ok(queue) = state.queues.find_or_make(&job.queue, QueueKind::Work, Some(job.protocol), state.limits.queues_max)
-    else {
+    let Ok(queue) = state.find_or_make(&job.queue, QueueKind::Work, Some(job.protocol)) else {
         state.batches.put_callback(id, role, job, state.now.after_ms(RETRY_MS));
         return false;
     };

@@ -48,6 +48,9 @@ pub(super) fn check(state: &State) {
     state.jobs.check();
     state.queues.check(&state.jobs, state.now);
     state.clients.check();
+    state.workers.check();
+    state.watchers.check();
+    state.deferred.check();
     state.schedules.check();
     check_waiters(&state.clients, &state.workers, &state.queues);
     check_batches(state);

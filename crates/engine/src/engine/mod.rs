@@ -73,7 +73,9 @@ use crate::meta::EngineMeta;
 use crate::on_dead::OnDead;
 use crate::query::WorkLeft;
 use crate::queues::Queue;
+use crate::refusal::{Capacity, Refusal};
 use crate::schedules::Schedule;
+use crate::warning::WarningKind;
 use crate::work::COMMAND;
 
 pub use self::failures::{LOSSES, MISFIT, UNREADABLE};
@@ -111,8 +113,9 @@ impl Engine {
         if is_short {
             state.unreadable = std::mem::take(&mut call.context.unreadable);
         }
+        let is_push = matches!(command, Command::Job(_));
         if let Err(why) = dispatch(state, command, &mut call) {
-            call.reply(Reply::Refused(why));
+            refuse(why, is_push, &mut call);
         }
         if is_short {
             state.unreadable.clear();
@@ -329,4 +332,13 @@ impl Engine {
     pub const fn work(&self) -> u64 {
         self.state.work.spent()
     }
+}
+
+/// A command was refused. The operator is warned if that is so because of memory; of a push its own code warns.
+#[cold]
+fn refuse(why: Refusal, is_push: bool, call: &mut Call<'_>) {
+    if !is_push && matches!(why, Refusal::Limit { what: Capacity::JobBytes, .. }) {
+        call.context.warn(WarningKind::NoRoom(why), Default::default);
+    }
+    call.reply(Reply::Refused(why));
 }

@@ -12,12 +12,14 @@ use super::joined::due_at;
 use super::place::{count, insert_job, is_used, remember_put};
 use super::room::{check_bytes_for, check_room_for, make_way};
 use super::serve::serve;
-use super::state::{State, own};
+use super::state::{FEW, State, own};
 use super::warnings::warn_keyless;
 use crate::context::Context;
 use crate::event::{Notice, Reply};
 use crate::ids::{ClientId, JobId, QueueId, Timestamp, Token};
-use crate::jobs::{Cycle, Expiry, Extra, Job, JobState, KeyUntil, Lease, Member, Payload, Role, Slot, Track, Unfit};
+use crate::jobs::{
+    Cycle, Expiry, Extra, Job, JobState, Jobs, KeyUntil, Lease, Member, Payload, Role, Slot, Track, Unfit,
+};
 use crate::outcome::Pushed;
 use crate::queues::{Coalesce, Queue};
 use crate::refusal::{Capacity, Outcome, Refusal, Thing};
@@ -54,7 +56,7 @@ pub(super) fn push_job(
     context: &mut Context,
 ) -> Outcome<(JobId, bool, Pushed)> {
     check_new(state, new)?;
-    let queue = state.queues.find_or_make(&new.queue, new.kind, Some(new.protocol), state.limits.queues_max)?;
+    let queue = state.find_or_make(&new.queue, new.kind, Some(new.protocol))?;
     let (ruled, rule) = as_ruled(state, (client, queue), new);
     let new = ruled.as_deref().unwrap_or(new);
     let outcome = check_body(state, queue, &new.body).and_then(|()| match (clash(state, queue, new), rule) {
@@ -197,6 +199,9 @@ pub(super) fn listen(state: &mut State, client: ClientId, slot: Slot) -> Outcome
 fn check_listeners(state: &State, client: ClientId, held: usize) -> Outcome {
     state.clients.get(client).ok_or(Refusal::OutOfPlace)?;
     let limit = state.limits.listeners_max;
+    if held >= FEW {
+        check_bytes_for(state, Jobs::LISTENER_BYTES, 0)?;
+    }
     if held >= limit as usize { Err(Capacity::QueueJobs.exceeded(limit, limit)) } else { Ok(()) }
 }
 
@@ -298,7 +303,7 @@ pub(super) fn bring_back(
     }
     check_new(state, new)?;
     check_listeners(state, client, 0)?;
-    let queue = state.queues.find_or_make(&new.queue, new.kind, Some(new.protocol), state.limits.queues_max)?;
+    let queue = state.find_or_make(&new.queue, new.kind, Some(new.protocol))?;
     let (ruled, rule) = as_ruled(state, (client, queue), new);
     let new = ruled.as_deref().unwrap_or(new);
     let other = rule.and_then(|_| clash(state, queue, new)).and_then(|(slot, _)| state.jobs.at(slot)).map(|it| it.id);

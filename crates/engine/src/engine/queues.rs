@@ -24,7 +24,7 @@ const PAUSED_MAX: usize = 1_000;
 pub(super) fn create_queue(state: &mut State, name: &Bytes, kind: QueueKind, call: &mut Call<'_>) -> Outcome {
     state.check_name(name)?;
     let own = state.clients.protocol_of(call.client);
-    let queue = state.queues.find_or_make(name, kind, own, state.limits.queues_max)?;
+    let queue = state.find_or_make(name, kind, own)?;
     state.queues.make_known(queue, own, &mut call.context.changes);
     call.done()
 }
@@ -79,7 +79,7 @@ pub(super) fn limit_queue(
 ) -> Outcome {
     state.check_name(name)?;
     let own = state.clients.protocol_of(call.client);
-    let id = state.queues.find_or_make(name, QueueKind::Work, own, state.limits.queues_max)?;
+    let id = state.find_or_make(name, QueueKind::Work, own)?;
     let scope = state.queues.at(id).and_then(|queue| queue.scope(own));
     let set = |image: &mut QueueImage| {
         image.known = image.known.and(Protocols::of(own));
@@ -191,7 +191,7 @@ fn find_special(state: &mut State, name: &Bytes, plain: bool, call: &Call<'_>) -
         Some(id) if state.queues.at(id).is_some_and(|queue| queue.is_open_to(own)) => Ok(Some(id)),
         Some(_) => Err(Refusal::WrongKind),
         None if plain => Ok(None),
-        None => state.queues.find_or_make(name, QueueKind::Work, own, state.limits.queues_max).map(Some),
+        None => state.find_or_make(name, QueueKind::Work, own).map(Some),
     }
 }
 

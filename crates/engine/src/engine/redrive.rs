@@ -38,7 +38,7 @@ pub(super) fn redrive(
     if !call.context.missing.is_empty() {
         return Ok(());
     }
-    let queue = state.queues.find_or_make(to, QueueKind::Work, None, state.limits.queues_max)?;
+    let queue = state.find_or_make(to, QueueKind::Work, None)?;
     state.work.spend(CHANGE * 2 * slots.len() as u64);
     let mut changed = 0;
     for slot in slots {

@@ -24,8 +24,7 @@ pub(super) fn set_schedule(state: &mut State, new: NewSchedule, call: &mut Call<
     check_schedule(state, &new, before)?;
     let more = (new.job.body.len() as u64).saturating_sub(before.map_or(0, Schedule::weight_bytes));
     // The queue is listed from now on, and keeps its kind.
-    let queue =
-        state.queues.find_or_make(&new.job.queue, new.job.kind, Some(new.job.protocol), state.limits.queues_max)?;
+    let queue = state.find_or_make(&new.job.queue, new.job.kind, Some(new.job.protocol))?;
     state.queues.make_known(queue, Some(new.job.protocol), &mut call.context.changes);
     make_way(state, 0, more, call.context);
     let schedule = Schedule {

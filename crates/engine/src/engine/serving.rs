@@ -1,7 +1,7 @@
 //! Who serves a queue: clients that have registered for it, that wait there, and those that take from it by name. The
 //! last ones serve it from their take on, for a minute and as long as they wait or have a job in hand.
 
-use super::state::State;
+use super::state::{FEW, State};
 use crate::clients::{Client, Served, TakesFrom};
 use crate::ids::{ClientId, Protocol, Timestamp};
 use crate::jobs::JobStateKind;
@@ -16,6 +16,7 @@ const TAKES_MAX: usize = 64;
 
 /// Notes the queues from which a client takes by name.
 pub(super) fn note_take(state: &mut State, id: ClientId, sources: &[Served]) {
+    let is_full = sources.len() > FEW && state.check_beside(0).is_err();
     let State { clients, queues, now, .. } = state;
     let Some(client) = clients.get_mut(id) else { return };
     let own = client.protocol();
@@ -30,9 +31,12 @@ pub(super) fn note_take(state: &mut State, id: ClientId, sources: &[Served]) {
         };
         match known.and_then(|at| client.takes_from.get_mut(at)) {
             Some(take) => take.at = *now,
+            // Who serves a queue is shown, and nothing else depends on it.
+            None if is_full && index >= FEW => {}
             None => {
                 queues.set_taker(served.queue, own, (id, true));
                 client.takes_from.push(TakesFrom { queue: served.queue, birth, at: *now });
+                client.recount();
             }
         }
     }
@@ -49,6 +53,7 @@ pub(super) fn forget_takes(state: &mut State, id: ClientId) {
     let Some(client) = clients.get_mut(id) else { return };
     let own = client.protocol();
     std::mem::take(&mut client.takes_from).into_iter().for_each(|take| end_take(queues, take, (id, own)));
+    client.recount();
 }
 
 /// The client takes no longer from this queue, if there still is one: a queue that was dropped meanwhile may have given

@@ -16,20 +16,34 @@ use crate::condition::JobReader;
 use crate::context::Context;
 use crate::days::Days;
 use crate::deferred::Deferred;
-use crate::ids::{ClientId, JobId, Protocol, Timestamp};
+use crate::held::Held;
+use crate::ids::{ClientId, JobId, Protocol, QueueId, Timestamp};
 use crate::jobs::{Jobs, Slot};
 use crate::limits::Limits;
 use crate::meta::Meta;
 use crate::on_dead::OnDead;
 use crate::queues::Queues;
 use crate::refusal::{Capacity, Outcome};
-use crate::request::NewJob;
+use crate::request::{NewJob, QueueKind};
 use crate::residency::Residency;
 use crate::schedules::Schedules;
 use crate::starved::Starved;
 use crate::succession::Succession;
 use crate::timers::Timers;
 use crate::work::Work;
+
+/// Clients and names may take this part of memory.
+const BESIDE_PART: u64 = 2;
+
+/// Clients and names may take this part of memory whatever jobs take.
+const BESIDE_LEAST_PART: u64 = 64;
+
+/// This many queues to serve, waits, or requests of one client are a part of what its connection costs, and are never
+/// refused.
+pub(super) const FEW: usize = 16;
+
+/// Names of a client that take no more are a part of what its connection costs.
+pub(super) const SMALL_BYTES: u64 = 2_048;
 
 /// The owners.
 #[derive(Debug)]
@@ -78,27 +92,32 @@ pub(super) struct State {
     pub(super) caused: Vec<(Bytes, NewJob)>,
     /// Jobs whose bodies this command must do without ([`Context::unreadable`]).
     pub(super) unreadable: BTreeSet<JobId>,
+    /// Bytes of clients and of names.
+    pub(super) beside: Held,
+    /// Bytes that come and go with jobs and are not counted with each job: keys, listeners, collectors, names in leases.
+    pub(super) with_jobs: Held,
 }
 
 impl State {
     /// Nothing yet. `seed` protects the hash tables against crafted keys and does not affect any output.
     pub(super) fn new(limits: Limits, seed: u64) -> Self {
+        let (beside, with_jobs) = (Held::default(), Held::default());
         Self {
             limits,
             now: Timestamp(0),
             skew_ms: 0,
-            jobs: Jobs::new(seed),
+            jobs: Jobs::new(seed, &with_jobs),
             residency: Residency::default(),
-            queues: Queues::new(seed),
-            clients: Clients::new(seed),
-            workers: Workers::new(seed),
-            watchers: Watchers::default(),
+            queues: Queues::new(seed, beside.clone(), with_jobs.clone()),
+            clients: Clients::new(seed, beside.clone()),
+            workers: Workers::new(seed, beside.clone()),
+            watchers: Watchers::new(beside.clone()),
             schedules: Schedules::default(),
             batches: Batches::default(),
             timers: Timers::default(),
             meta: Meta::new(),
             succession: None,
-            deferred: Deferred::default(),
+            deferred: Deferred::new(&beside),
             away: Vec::new(),
             starved: Starved::default(),
             days: Days::new(),
@@ -114,6 +133,8 @@ impl State {
             rejoined: Vec::new(),
             caused: Vec::new(),
             unreadable: BTreeSet::new(),
+            beside,
+            with_jobs,
         }
     }
 
@@ -149,9 +170,48 @@ impl State {
         self.jobs.bytes() + self.schedules.bytes() + self.batches.bytes()
     }
 
-    /// The part of these bytes that is in memory.
+    /// Bytes in memory: the part of these bytes that is there, and what is beside and with jobs.
     pub(super) fn resident_bytes(&self) -> u64 {
-        self.jobs.resident_bytes() + self.schedules.bytes() + self.batches.bytes()
+        let counted = self.jobs.resident_bytes() + self.schedules.bytes() + self.batches.bytes();
+        counted + self.beside.bytes() + self.with_jobs.bytes()
+    }
+
+    /// Bytes that clients and names may take: a small part in any case, so that a memory full of jobs can be worked off,
+    /// and up to a half while jobs leave room.
+    pub(super) fn beside_max(&self) -> u64 {
+        let (max, beside) = (self.limits.memory_max, self.beside.bytes());
+        let left = max.saturating_sub(self.resident_bytes() - beside);
+        left.min(max / BESIDE_PART).max(max / BESIDE_LEAST_PART)
+    }
+
+    /// Whether clients and names may take `bytes` more.
+    ///
+    /// # Errors
+    ///
+    /// They would take more than they may.
+    pub(super) fn check_beside(&self, bytes: u64) -> Outcome {
+        let (held, limit) = (self.beside.bytes(), self.beside_max());
+        if held.saturating_add(bytes) > limit { Err(Capacity::JobBytes.exceeded(held, limit)) } else { Ok(()) }
+    }
+
+    /// The same for the names of one client, which need room only if they are large.
+    pub(super) fn check_large(&self, bytes: u64) -> Outcome {
+        if bytes > SMALL_BYTES { self.check_beside(bytes) } else { Ok(()) }
+    }
+
+    /// The queue of this name, which is created (not yet known) for a protocol if there is none.
+    pub(super) fn find_or_make(&mut self, name: &Bytes, kind: QueueKind, maker: Option<Protocol>) -> Outcome<QueueId> {
+        match self.queues.find(name, kind)? {
+            Some(id) => Ok(id),
+            None => self.make_queue(name, kind, maker),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn make_queue(&mut self, name: &Bytes, kind: QueueKind, maker: Option<Protocol>) -> Outcome<QueueId> {
+        let bytes_max = self.beside_max();
+        self.queues.make(name, kind, maker, (self.limits.queues_max, bytes_max))
     }
 
     /// The waits of clients.

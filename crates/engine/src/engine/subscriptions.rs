@@ -8,12 +8,13 @@ use super::failures::lose_job;
 use super::place::{count, remove_job};
 use super::serve::serve;
 use super::serving::forget_takes;
-use super::state::{State, own};
+use super::state::{FEW, State, own};
 use super::take::unwait;
 use super::workers::forget_worker;
-use crate::clients::Served;
+use crate::clients::{Served, watcher_bytes};
 use crate::context::Context;
 use crate::event::Notice;
+use crate::held::heap;
 use crate::ids::{ClientId, JobId, Protocol, QueueId};
 use crate::refusal::{Capacity, Outcome, Refusal, Thing};
 use crate::request::{QueueKind, Subscription};
@@ -22,7 +23,9 @@ use crate::work::{LOOKED_UP, STEP};
 /// Lets a client watch jobs, or gives it room for more notices.
 pub(super) fn watch(state: &mut State, id: ClientId, which: (Option<Bytes>, Bytes), room: u32) -> Outcome {
     state.clients.opened(id)?;
-    state.watchers.watch(id, which, room);
+    let (queue, text) = (which.0.as_ref().map(own), own(&which.1));
+    state.check_large(watcher_bytes(queue.as_ref(), &text))?;
+    state.watchers.watch(id, (queue, text), room);
     Ok(())
 }
 
@@ -61,6 +64,7 @@ pub(super) fn close(state: &mut State, id: ClientId, context: &mut Context) {
 
 pub(super) fn set_client_name(state: &mut State, id: ClientId, label: &Bytes) -> Outcome {
     state.check_name(label)?;
+    state.check_large(heap(label.len()))?;
     state.clients.opened(id)?.set_label(own(label));
     Ok(())
 }
@@ -85,8 +89,11 @@ pub(super) fn subscribe(state: &mut State, id: ClientId, subscription: Subscript
     if is_full {
         return Err(Capacity::Subscriptions.exceeded(limit, limit));
     }
+    if client.subscriptions().len() >= FEW {
+        state.check_beside(Served::BYTES)?;
+    }
     let own = state.clients.protocol_of(id);
-    let queue = state.queues.find_or_make(&subscription.queue, QueueKind::Work, own, state.limits.queues_max)?;
+    let queue = state.find_or_make(&subscription.queue, QueueKind::Work, own)?;
     state.queues.make_known(queue, own, &mut context.changes);
     let served =
         Served { queue, weight: subscription.weight, lease: subscription.lease, unclaimed: subscription.unclaimed };

@@ -6,12 +6,13 @@ use super::call::Call;
 use super::deliver::{choose, first, first_unclaimed, hand_out};
 use super::serve::{OWN_KEY_WAIT_MS, keeps_itself_waiting, serve, wake};
 use super::serving::note_take;
-use super::state::State;
+use super::state::{FEW, SMALL_BYTES, State};
 use super::warnings::warn_unserved;
 use crate::clients::{Client, Served};
 use crate::command::TakeCommand;
 use crate::context::Context;
 use crate::event::Reply;
+use crate::held::heap;
 use crate::ids::{ClientId, Tag, Timestamp};
 use crate::refusal::{Capacity, Outcome, Refusal};
 use crate::request::{From, LeaseTerms, QueueKind, Select, Take, Wait};
@@ -28,6 +29,9 @@ pub(super) fn ask(state: &mut State, command: TakeCommand, call: &mut Call<'_>) 
         return ask_now(state, command, call);
     }
     state.clients.opened(call.client)?;
+    if state.deferred.count_of(call.client) >= FEW {
+        state.check_beside(SMALL_BYTES)?;
+    }
     if call.context.room == 0 {
         state.starved.wait(state.now);
     }
@@ -84,24 +88,19 @@ fn take_or_wait(state: &mut State, take: Take, call: &mut Call<'_>) -> Outcome {
                 }
                 None => {
                     let sources = if quiet || take.wait == Wait::No { Vec::new() } else { subscriptions.to_vec() };
-                    wait_for_job(state, sources, (take.wait, take.worker), call);
+                    wait_for_job(state, sources, (take.wait, take.worker), call)?;
                 }
             }
         }
         From::Listed { queues, lease } => {
             let sources = listed(state, call.client, queues, lease)?;
-            take_from(state, &sources, (take.select, take.wait, take.worker), quiet, call);
+            take_from(state, &sources, (take.select, take.wait, take.worker), quiet, call)?;
         }
         From::Cycle { queue, lease } => {
             state.check_name(&queue)?;
-            let queue = state.queues.find_or_make(
-                &queue,
-                QueueKind::Cycle,
-                state.clients.protocol_of(call.client),
-                state.limits.queues_max,
-            )?;
+            let queue = state.find_or_make(&queue, QueueKind::Cycle, state.clients.protocol_of(call.client))?;
             let sources = [Served { queue, weight: 0, lease, unclaimed: None }];
-            take_from(state, &sources, (take.select, take.wait, take.worker), quiet, call);
+            take_from(state, &sources, (take.select, take.wait, take.worker), quiet, call)?;
         }
     }
     Ok(())
@@ -113,18 +112,22 @@ fn take_from(
     (select, wait, worker): (Select, Wait, Bytes),
     quiet: bool,
     call: &mut Call<'_>,
-) {
+) -> Outcome {
     note_take(state, call.client, sources);
     let own = state.clients.protocol_of(call.client);
     let first = |served: &Served| first(&state.queues, (call.client, own), served, &worker);
-    match choose(state, call.client, sources, select, first).filter(|_| !quiet) {
-        Some((served, slot)) => hand_out(state, call.client, call.tag, slot, served, &worker, call.context),
+    let answer = match choose(state, call.client, sources, select, first).filter(|_| !quiet) {
+        Some((served, slot)) => {
+            hand_out(state, call.client, call.tag, slot, served, &worker, call.context);
+            Ok(())
+        }
         None => {
             let at = if quiet || wait == Wait::No { Vec::new() } else { sources.to_vec() };
-            wait_for_job(state, at, (wait, worker), call);
+            wait_for_job(state, at, (wait, worker), call)
         }
-    }
+    };
     sources.iter().for_each(|served| state.queues.drop_if_unknown(served.queue));
+    answer
 }
 
 /// Resolves queue names, with the taker's lease terms. An unknown name becomes a queue to wait at.
@@ -135,15 +138,17 @@ fn listed(state: &mut State, client: ClientId, names: Vec<Bytes>, lease: LeaseTe
         return Err(Capacity::Subscriptions.exceeded(limit, limit));
     }
     names.iter().try_for_each(|name| state.check_name(name))?;
-    let mut listed = Vec::with_capacity(names.len());
+    let (mut listed, mut no_room) = (Vec::with_capacity(names.len()), None);
     for name in names {
         // A take that expects work skips `cycle` queues.
         let kind = state.queues.named(&name).and_then(|id| state.queues.at(id)).map(|queue| queue.image().kind);
         if kind == Some(QueueKind::Cycle) {
             continue;
         }
-        match state.queues.find_or_make(&name, QueueKind::Work, own, state.limits.queues_max) {
+        match state.find_or_make(&name, QueueKind::Work, own) {
             Ok(queue) => listed.push(Served { queue, weight: 0, lease, unclaimed: None }),
+            // It takes from the others: they may be what fills memory.
+            Err(why @ Refusal::Limit { what: Capacity::JobBytes, .. }) => no_room = Some(why),
             Err(why) => {
                 // Drop the queues that were created for this take alone.
                 listed.iter().for_each(|served| state.queues.drop_if_unknown(served.queue));
@@ -151,19 +156,28 @@ fn listed(state: &mut State, client: ClientId, names: Vec<Bytes>, lease: LeaseTe
             }
         }
     }
-    Ok(listed)
+    no_room.filter(|_| listed.is_empty()).map_or(Ok(listed), Err)
 }
 
 /// A take found no job.
-fn wait_for_job(state: &mut State, sources: Vec<Served>, (wait, worker): (Wait, Bytes), call: &mut Call<'_>) {
+fn wait_for_job(
+    state: &mut State,
+    sources: Vec<Served>,
+    (wait, worker): (Wait, Bytes),
+    call: &mut Call<'_>,
+) -> Outcome {
     let until = match wait {
         Wait::No => None,
         Wait::Until(at) => Some(at).filter(|at| *at > state.now),
         Wait::Forever => Some(Timestamp::NEVER),
     };
     let Some(until) = until else {
-        return call.reply(Reply::Empty);
+        call.reply(Reply::Empty);
+        return Ok(());
     };
+    if sources.len() > FEW || state.clients.get(call.client).is_some_and(|client| client.blocked_count() >= FEW) {
+        state.check_beside(Served::BYTES * sources.len() as u64 + heap(worker.len()))?;
+    }
     let until = if until < Timestamp::NEVER && keeps_itself_waiting(state, call.client, &worker, &sources) {
         until.min(state.now.after_ms(OWN_KEY_WAIT_MS))
     } else {
@@ -172,6 +186,7 @@ fn wait_for_job(state: &mut State, sources: Vec<Served>, (wait, worker): (Wait, 
     let queues: Vec<_> = sources.iter().map(|served| served.queue).collect();
     state.waiters().block(call.client, call.tag, sources, worker, until);
     queues.into_iter().for_each(|queue| warn_unserved(state, queue, call.context));
+    Ok(())
 }
 
 /// A client is about to sleep. If there is work, it is woken at once, every time it asks.

@@ -9,7 +9,7 @@ use super::call::Call;
 use super::failures::lose_job;
 use super::serve::serve;
 use super::state::State;
-use crate::clients::Client;
+use crate::clients::{Client, Worker};
 use crate::context::Context;
 use crate::event::{Notice, Reply, Watched, WorkerChange};
 use crate::ids::{ClientId, Protocol, QueueId, Timestamp};
@@ -27,6 +27,7 @@ pub(super) fn register_worker(state: &mut State, name: &Bytes, about: Bytes, cal
     if state.clients.opened(call.client)?.worker().is_some() {
         return Err(Refusal::OutOfPlace);
     }
+    state.check_large(Worker::bytes_for(name.len(), about.len()))?;
     let number = state.workers.named(name).unwrap_or_else(|| {
         let protocol = state.clients.protocol_of(call.client);
         add_worker(state, name, protocol)

@@ -9,6 +9,7 @@ use super::kept::Kept;
 use super::names::Names;
 use super::state::JobState;
 use super::timed::Timed;
+use crate::held::Held;
 use crate::timers::{Timer, Timers};
 
 /// The indexes that depend on a job's state.
@@ -22,9 +23,9 @@ pub(super) struct ByState {
 }
 
 impl ByState {
-    pub(super) fn new(hasher: FixedState) -> Self {
+    pub(super) fn new(hasher: FixedState, held: &Held) -> Self {
         Self {
-            holders: Holders::new(&hasher),
+            holders: Holders::new(&hasher, held),
             names: Names::new(hasher),
             timed: Timed::default(),
             counts: Counts::default(),

@@ -8,6 +8,8 @@ use hashbrown::hash_map::Entry;
 
 use super::job::Job;
 use super::state::{Holder, Lease};
+use super::table::Jobs;
+use crate::held::{Held, Share, hashed, heap, tree};
 use crate::ids::{ClientId, JobId, Protocol};
 
 /// The jobs of a client that has none.
@@ -26,15 +28,25 @@ pub(crate) struct Holders {
     by_listener: HashMap<ClientId, BTreeSet<JobId>, FixedState>,
     /// By the name under which a client of the job's protocol collects its end.
     by_collector: HashMap<(Protocol, Box<[u8]>), BTreeSet<JobId>, FixedState>,
+    /// Bytes of listeners, of collectors and of the names in leases.
+    held: Share,
+}
+
+const LISTENER: u64 = Jobs::LISTENER_BYTES;
+
+/// What a collector's name takes.
+fn collector_bytes(name: &[u8]) -> u64 {
+    hashed(size_of::<((Protocol, Box<[u8]>), BTreeSet<JobId>)>()) + heap(name.len()) + tree(1, size_of::<JobId>())
 }
 
 impl Holders {
-    pub(super) fn new(hasher: &FixedState) -> Self {
+    pub(super) fn new(hasher: &FixedState, held: &Held) -> Self {
         Self {
             by_connection: HashMap::with_hasher(hasher.clone()),
             by_worker: HashMap::with_hasher(hasher.clone()),
             by_listener: HashMap::with_hasher(hasher.clone()),
             by_collector: HashMap::with_hasher(hasher.clone()),
+            held: held.share(),
         }
     }
 
@@ -42,16 +54,27 @@ impl Holders {
     pub(super) fn hold(&mut self, id: JobId, lease: &Lease) {
         match &lease.holder {
             Holder::Connection(holder) => drop(self.by_connection.entry(*holder).or_default().insert(id)),
-            Holder::Named(name) => drop(self.by_worker.get_mut(name).map(|held| held.insert(id))),
+            Holder::Named(name) => {
+                self.held.add(heap(name.len()));
+                self.hold_for(id, name);
+            }
             Holder::Away(_) => {}
         }
+    }
+
+    /// A worker has this job, whose lease has begun.
+    pub(super) fn hold_for(&mut self, id: JobId, worker: &[u8]) {
+        self.by_worker.get_mut(worker).map(|held| held.insert(id));
     }
 
     /// A lease of this job ends.
     pub(super) fn release(&mut self, id: JobId, lease: &Lease) {
         let held = match &lease.holder {
             Holder::Connection(holder) => self.by_connection.get_mut(holder),
-            Holder::Named(name) => self.by_worker.get_mut(name),
+            Holder::Named(name) => {
+                self.held.subtract(heap(name.len()));
+                self.by_worker.get_mut(name)
+            }
             Holder::Away(_) => None,
         };
         held.map(|held| held.remove(&id));
@@ -88,10 +111,13 @@ impl Holders {
     }
 
     pub(super) fn listen(&mut self, id: JobId, client: ClientId) {
+        self.held.add(LISTENER);
         self.by_listener.entry(client).or_default().insert(id);
     }
 
-    pub(super) fn unlisten(&mut self, id: JobId, client: ClientId) {
+    /// A client no longer listens that did this many times.
+    pub(super) fn unlisten(&mut self, id: JobId, client: ClientId, times: usize) {
+        self.held.subtract(LISTENER * times as u64);
         self.by_listener.get_mut(&client).map(|jobs| jobs.remove(&id));
     }
 
@@ -102,7 +128,12 @@ impl Holders {
 
     pub(super) fn add_collector(&mut self, job: &Job) {
         if !job.collector().is_empty() {
-            self.by_collector.entry((job.protocol, job.collector().into())).or_default().insert(job.id);
+            let name = (job.protocol, job.collector().into());
+            let jobs = self.by_collector.entry(name).or_insert_with(|| {
+                self.held.add(collector_bytes(job.collector()));
+                BTreeSet::new()
+            });
+            jobs.insert(job.id);
         }
     }
 
@@ -113,6 +144,7 @@ impl Holders {
         if let Entry::Occupied(mut jobs) = self.by_collector.entry((job.protocol, job.collector().into())) {
             jobs.get_mut().remove(&job.id);
             if jobs.get().is_empty() {
+                self.held.subtract(collector_bytes(job.collector()));
                 jobs.remove();
             }
         }
@@ -139,7 +171,12 @@ impl Holders {
     #[cfg(any(test, debug_assertions, feature = "testing"))]
     pub(super) fn check<'a>(&self, jobs: impl Iterator<Item = &'a Job>) {
         let (mut held, mut heard, mut collected) = (0, 0, 0);
+        let mut bytes: u64 = self.by_collector.keys().map(|(_, name)| collector_bytes(name)).sum();
         for job in jobs {
+            bytes += LISTENER * job.listeners().len() as u64;
+            if let Some(Holder::Named(name)) = job.lease().map(|lease| &lease.holder) {
+                bytes += heap(name.len());
+            }
             if !job.collector().is_empty() {
                 collected += 1;
                 let jobs = self.collected_by(job.protocol, job.collector());
@@ -155,6 +192,7 @@ impl Holders {
                 assert!(self.listened_by(listener).contains(&job.id), "{:?} and its {listener:?}", job.id);
             }
         }
+        assert_eq!(bytes, self.held.bytes(), "bytes of listeners, collectors and names in leases");
         let to_collect: usize = self.by_collector.values().map(BTreeSet::len).sum();
         assert_eq!(collected, to_collect, "jobs to collect");
         let sum =

@@ -7,11 +7,15 @@ use bytes::Bytes;
 use super::holders::Holders;
 use super::job::Job;
 use super::slab::Slot;
+use super::state::Holder;
 use super::table::Jobs;
 use crate::ids::{ClientId, JobId, QueueId};
 use crate::timers::Timers;
 
 impl Jobs {
+    /// What a client takes that listens to a job: its place at the job, and the job's among those of the client.
+    pub(crate) const LISTENER_BYTES: u64 = 40;
+
     /// The jobs of each client.
     pub(crate) const fn holders(&self) -> &Holders {
         &self.by_state.holders
@@ -39,17 +43,17 @@ impl Jobs {
     /// A client no longer listens to a job.
     pub(crate) fn unlisten(&mut self, slot: Slot, client: ClientId) {
         let Some(job) = self.slab.at_mut(slot) else { return };
-        self.by_state.holders.unlisten(job.id, client);
-        if let Some(extra) = job.extra.as_deref_mut() {
-            extra.listeners.retain(|listener| *listener != client);
-        }
+        let Some(extra) = job.extra.as_deref_mut() else { return };
+        let before = extra.listeners.len();
+        extra.listeners.retain(|listener| *listener != client);
+        self.by_state.holders.unlisten(job.id, client, before - extra.listeners.len());
     }
 
     /// Removes all listeners of a job and returns them, oldest first.
     pub(crate) fn take_listeners(&mut self, slot: Slot) -> Vec<ClientId> {
         let Some(job) = self.slab.at_mut(slot) else { return Vec::new() };
         let listeners = job.extra.as_deref_mut().map(|extra| std::mem::take(&mut extra.listeners)).unwrap_or_default();
-        listeners.iter().for_each(|listener| self.by_state.holders.unlisten(job.id, *listener));
+        listeners.iter().for_each(|listener| self.by_state.holders.unlisten(job.id, *listener, 1));
         listeners
     }
 
@@ -77,8 +81,8 @@ impl Jobs {
     /// A worker that was just added has had this job since before a restart.
     pub(crate) fn hold_again(&mut self, id: JobId) {
         let Some(job) = self.slot(id).and_then(|slot| self.slab.at(slot)) else { return };
-        if let Some(lease) = job.lease() {
-            self.by_state.holders.hold(id, lease);
+        if let Some(Holder::Named(worker)) = job.lease().map(|lease| &lease.holder) {
+            self.by_state.holders.hold_for(id, worker);
         }
     }
 

@@ -20,6 +20,7 @@ use super::payload::Payload;
 use super::slab::{Slab, Slot};
 use super::state::{JobState, JobStateKind, Lease};
 use super::stored::Stored;
+use crate::held::Held;
 use crate::ids::{JobId, Protocol, QueueId, Timestamp};
 use crate::timers::{Timer, Timers};
 
@@ -36,13 +37,13 @@ pub(crate) struct Jobs {
 }
 
 impl Jobs {
-    pub(crate) fn new(seed: u64) -> Self {
+    pub(crate) fn new(seed: u64, held: &Held) -> Self {
         let hasher = FixedState::with_seed(seed);
         Self {
             slab: Slab::default(),
             by_id: Numbered::new(Slot::NONE),
             keys: Keys::new(hasher.clone()),
-            by_state: ByState::new(hasher),
+            by_state: ByState::new(hasher, held),
             bytes: 0,
             bodies: Bodies::default(),
         }
@@ -260,7 +261,7 @@ impl Jobs {
         self.by_id.remove(job.id);
         self.by_state.names.remove(&job);
         if job.extra.is_some() {
-            job.listeners().iter().for_each(|listener| self.by_state.holders.unlisten(job.id, *listener));
+            job.listeners().iter().for_each(|listener| self.by_state.holders.unlisten(job.id, *listener, 1));
             self.by_state.holders.remove_collector(&job);
             timers.cancel(expiry_of(&job).0);
         }

@@ -27,6 +27,8 @@ impl Queues {
             self.check_rules(queue, jobs);
             assert!(queue.image.is_known() || !queue.is_idle(), "{name:?} is idle and not known");
             check_ready(queue, jobs);
+            assert_eq!(queue.held.bytes(), queue.own_bytes(), "bytes of {name:?}");
+            queue.consumers.check(name);
             let throttle = queue.slots.as_deref().map(Slots::throttle);
             assert_eq!(throttle, queue.image.throttle, "{name:?} is throttled");
             if let Some(slots) = &queue.slots {

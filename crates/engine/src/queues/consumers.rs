@@ -3,6 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::held::{Held, Share, heap, tree};
 use crate::ids::{ClientId, Protocol};
 
 /// The consumers of one protocol at one queue.
@@ -70,7 +71,14 @@ impl Consumers {
         &self.taking
     }
 
-    pub(super) fn set_taker(&mut self, client: ClientId, takes: bool) {
+    /// What the clients in it take.
+    fn trees_bytes(&self) -> u64 {
+        let waiting =
+            [&self.takers, &self.sleepers].map(|tree_of| tree(tree_of.len(), size_of::<(WaitKey, ClientId)>()));
+        tree(self.taking.len(), size_of::<ClientId>()) + waiting.iter().sum::<u64>()
+    }
+
+    fn set_taker(&mut self, client: ClientId, takes: bool) {
         if takes {
             self.taking.insert(client);
         } else {
@@ -85,7 +93,7 @@ impl Consumers {
         }
     }
 
-    pub(super) const fn waiting_mut(&mut self, role: WaitsAs) -> &mut BTreeMap<WaitKey, ClientId> {
+    const fn waiting_mut(&mut self, role: WaitsAs) -> &mut BTreeMap<WaitKey, ClientId> {
         match role {
             WaitsAs::Taker => &mut self.takers,
             WaitsAs::Sleeper => &mut self.sleepers,
@@ -108,43 +116,89 @@ impl Consumers {
 
 /// All consumers of a queue, in the order in which their protocols first appeared.
 #[derive(Debug, Default)]
-pub(super) struct AllConsumers(Vec<Consumers>);
+pub(super) struct AllConsumers {
+    all: Vec<Consumers>,
+    held: Share,
+}
 
 impl AllConsumers {
+    pub(super) fn new(held: &Held) -> Self {
+        Self { all: Vec::new(), held: held.share() }
+    }
+
+    /// Asserts that their bytes are counted.
+    #[cfg(any(test, debug_assertions, feature = "testing"))]
+    pub(super) fn check(&self, name: &[u8]) {
+        let trees: u64 = self.all.iter().map(Consumers::trees_bytes).sum();
+        assert_eq!(self.held.bytes(), heap(size_of_val(&*self.all)) + trees, "{name:?}: bytes of its consumers");
+    }
+
+    /// A client waits.
+    pub(super) fn add_waiter(&mut self, own: Option<Protocol>, (role, key): (WaitsAs, WaitKey), client: ClientId) {
+        self.change(own, |consumers| {
+            consumers.waiting_mut(role).insert(key, client);
+        });
+    }
+
+    /// A client waits no longer.
+    pub(super) fn remove_waiter(&mut self, own: Option<Protocol>, (role, key): (WaitsAs, WaitKey)) {
+        self.change(own, |consumers| {
+            consumers.waiting_mut(role).remove(&key);
+        });
+    }
+
+    /// A client begins or ends to take by name.
+    pub(super) fn set_taker(&mut self, own: Option<Protocol>, (client, takes): (ClientId, bool)) {
+        self.change(own, |consumers| consumers.set_taker(client, takes));
+    }
+
+    /// Changes the trees of the consumers of one protocol, and counts their bytes.
+    fn change(&mut self, own: Option<Protocol>, change: impl FnOnce(&mut Consumers)) {
+        let Some(consumers) = self.of_mut(own) else { return };
+        let before = consumers.trees_bytes();
+        change(consumers);
+        let now = consumers.trees_bytes();
+        if before != now {
+            self.held.set(self.held.bytes() - before + now);
+        }
+    }
+
     pub(super) fn iter(&self) -> impl Iterator<Item = &Consumers> {
-        self.0.iter()
+        self.all.iter()
     }
 
     /// The consumers of one protocol.
     #[cfg(any(test, debug_assertions, feature = "testing"))]
     pub(super) fn of(&self, protocol: Option<Protocol>) -> Option<&Consumers> {
-        self.0.iter().find(|consumers| consumers.protocol == protocol)
+        self.all.iter().find(|consumers| consumers.protocol == protocol)
     }
 
     /// The consumers of one protocol, which are created if absent.
     #[inline]
     pub(super) fn of_mut(&mut self, protocol: Option<Protocol>) -> Option<&mut Consumers> {
-        let index = self.0.iter().position(|consumers| consumers.protocol == protocol);
+        let index = self.all.iter().position(|consumers| consumers.protocol == protocol);
         let index = index.unwrap_or_else(|| {
-            self.0.reserve_exact(1);
-            self.0.push(Consumers { protocol, ..Consumers::default() });
-            self.0.len() - 1
+            self.all.reserve_exact(1);
+            let before = heap(size_of_val(&*self.all));
+            self.all.push(Consumers { protocol, ..Consumers::default() });
+            self.held.set(self.held.bytes() - before + heap(size_of_val(&*self.all)));
+            self.all.len() - 1
         });
-        self.0.get_mut(index)
+        self.all.get_mut(index)
     }
 
     /// Subscriptions registered.
     pub(super) fn workers(&self) -> u32 {
-        self.0.iter().map(|consumers| consumers.workers).sum()
+        self.all.iter().map(|consumers| consumers.workers).sum()
     }
 
     /// Sleepers that were woken for the queue and have not asked for work since.
     pub(super) fn woken(&self) -> u32 {
-        self.0.iter().map(|consumers| consumers.woken).sum()
+        self.all.iter().map(|consumers| consumers.woken).sum()
     }
 
     /// Whether any client of this protocol, or without a protocol, ever asked for jobs.
     pub(super) fn have(&self, protocol: Protocol) -> bool {
-        self.0.iter().any(|consumers| consumers.protocol.is_none_or(|own| own == protocol))
+        self.all.iter().any(|consumers| consumers.protocol.is_none_or(|own| own == protocol))
     }
 }

@@ -3,6 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::held::heap;
 use crate::ids::Protocol;
 use crate::query::Totals;
 
@@ -114,6 +115,11 @@ impl From<Coarse> for Histogram {
 }
 
 impl QueueFigures {
+    /// What they take in memory, with the totals of this many protocols.
+    pub(crate) const fn bytes_for(protocols: usize) -> u64 {
+        heap(size_of::<Self>()) + heap(protocols * size_of::<(Protocol, Totals)>())
+    }
+
     pub(crate) fn count(&mut self, protocol: Protocol, add: impl Fn(&mut Totals)) {
         let index = self.totals.iter().position(|(other, _)| *other == protocol).unwrap_or_else(|| {
             self.totals.reserve_exact(1);

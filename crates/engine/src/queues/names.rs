@@ -12,6 +12,7 @@ use std::collections::{BTreeMap, VecDeque};
 use super::queue::Queue;
 use super::table::Queues;
 use crate::ids::{Priority, Protocol, QueueId};
+use crate::refusal::{Capacity, Outcome};
 use crate::request::QueueKind;
 
 /// Each protocol has this share of the names for itself. Small limits leave it none.
@@ -39,9 +40,24 @@ pub(super) struct Uses {
     is_nearly_full: bool,
 }
 
+/// The room for a new name.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Room {
+    /// The protocol whose client makes it.
+    pub(super) maker: Option<Protocol>,
+    /// The most names.
+    pub(super) names: usize,
+    /// The most bytes of names and clients before it comes.
+    pub(super) bytes: u64,
+}
+
 impl Uses {
     pub(super) const fn next(&mut self) -> u64 {
         self.count += 1;
+        self.count
+    }
+
+    pub(super) const fn last(&self) -> u64 {
         self.count
     }
 }
@@ -99,12 +115,17 @@ impl Queues {
     }
 
     /// Whether a protocol may have one more name without those that are kept for others.
-    fn has_room(&self, maker: Option<Protocol>, limit: usize) -> bool {
+    fn has_name_for(&self, Room { maker, names: limit, .. }: Room) -> bool {
         // Operators' names, and those of imports, come before all.
         let others =
             Protocol::ALL.into_iter().map(|row| row.id).filter(|other| maker.is_some_and(|maker| maker != *other));
         let kept: usize = others.map(|other| (limit / OWN_SHARE).saturating_sub(self.made_by(other))).sum();
         self.len() + kept < limit
+    }
+
+    /// Whether there is memory for a new name. Operators' names, which are few, need no room.
+    fn has_bytes_for(&self, room: Room) -> bool {
+        room.maker.is_none() || self.held.bytes() <= room.bytes
     }
 
     fn made_by(&self, maker: Protocol) -> usize {
@@ -116,21 +137,32 @@ impl Queues {
         queue.maker.is_none_or(|maker| self.made_by(maker) > limit / OWN_SHARE)
     }
 
-    /// Forgets unused queues while this protocol has no name left. Returns whether there is room for one more.
-    pub(super) fn make_room(&mut self, maker: Option<Protocol>, limit: usize) -> bool {
-        while !self.has_room(maker, limit) {
+    /// Forgets unused queues while there is no room for a new one.
+    ///
+    /// # Errors
+    ///
+    /// The protocol has no name left, or memory has no room for it.
+    pub(super) fn make_room(&mut self, room: Room) -> Outcome {
+        loop {
+            let has_name = self.has_name_for(room);
+            if has_name && self.has_bytes_for(room) {
+                return Ok(());
+            }
+            // Shares are of names. Memory is the same for all protocols.
+            let limit = if has_name { 0 } else { room.names };
             if self.forget_found(limit) {
                 continue;
             }
-            if self.uses.count < self.uses.look_at {
-                return false;
+            if self.uses.count >= self.uses.look_at {
+                self.find_unused(limit);
             }
-            self.find_unused(limit);
             if self.uses.found.is_empty() {
-                return false;
+                return Err(match has_name {
+                    false => Capacity::Queues.exceeded(self.len() as u64, room.names as u64),
+                    true => Capacity::JobBytes.exceeded(self.held.bytes(), room.bytes),
+                });
             }
         }
-        true
     }
 
     /// Forgets the first of the queues found that is unused still. Returns whether there was one.

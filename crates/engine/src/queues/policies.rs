@@ -78,6 +78,7 @@ impl Queues {
             .map(|(queue, policy)| (queue.image.id, policy))
             .collect();
         let (mut unkeyed, mut paused) = (Vec::new(), Vec::new());
+        let held = self.keys_held.clone();
         for (id, policy) in &changed {
             let Some(queue) = self.at_mut(*id) else { continue };
             if let (Some(gate), Some(policy)) = (queue.gate.as_deref_mut(), policy)
@@ -88,7 +89,7 @@ impl Queues {
             }
             let (kind, bridged) = (queue.image.kind, queue.bridged);
             if queue.gate.as_deref_mut().is_none_or(|gate| match policy {
-                Some(policy) => gate.change((policy, kind, bridged), now, timers),
+                Some(policy) => gate.change((policy, kind, bridged), now, timers, &held),
                 None => true,
             }) {
                 unkeyed.push(*id);
@@ -96,7 +97,7 @@ impl Queues {
             match policy {
                 Some(policy) if queue.gate.is_none() => {
                     let saved = queue.image.saved.as_deref();
-                    let mut gate = Box::new(Gate::new((*id, kind), (Arc::clone(policy), saved), bridged));
+                    let mut gate = Box::new(Gate::new((*id, kind), (Arc::clone(policy), saved), bridged, &held));
                     gate.set_timer(timers);
                     queue.gate = Some(gate);
                 }

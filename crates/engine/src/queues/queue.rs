@@ -14,6 +14,7 @@ use super::policy::{Gate, OwnPolicy, SavedRates};
 use super::ready::{ReadyQueue, SortKey};
 use super::rules::QueueRules;
 use super::throttle::{Slots, Throttle, Whose};
+use crate::held::{Held, Share, hashed, heap, shared};
 use crate::ids::{JobId, Priority, Protocol, Protocols, QueueId, Timestamp};
 use crate::jobs::{JobStateKind, Slot};
 use crate::request::QueueKind;
@@ -149,6 +150,8 @@ pub struct Queue {
     pub(super) figures: Option<Box<QueueFigures>>,
     /// What of it is loaded ahead.
     pub(super) ahead: Ahead,
+    /// Its bytes, without those of its consumers and its keys.
+    pub(super) held: Share,
 }
 
 impl Queue {
@@ -176,7 +179,35 @@ impl Queue {
             unserved_noticed_at: None,
             figures: None,
             ahead: Ahead::default(),
+            held: Share::default(),
         }
+    }
+
+    /// The same queue, whose bytes count.
+    pub(super) fn counted(mut self, held: &Held) -> Self {
+        (self.held, self.consumers) = (held.share(), AllConsumers::new(held));
+        self.recount();
+        self
+    }
+
+    /// A part of it has come that is seldom there.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn recount(&mut self) {
+        self.held.set(self.own_bytes());
+    }
+
+    /// What it takes, without its consumers, its keys and its jobs.
+    pub(super) fn own_bytes(&self) -> u64 {
+        let states = heap(self.states.capacity() * size_of::<(Protocol, States)>());
+        let figures = self.figures.as_deref().map_or(0, |_| QueueFigures::bytes_for(self.states.len()));
+        let saved = self.image.saved.as_deref().map_or(0, SavedRates::bytes);
+        Self::bytes_for(self.image.name.len()) + states + self.ready.parts_bytes() + figures + saved
+    }
+
+    /// What a queue takes at least, with a name of this size.
+    pub(crate) const fn bytes_for(name_bytes: usize) -> u64 {
+        size_of::<Option<Self>>() as u64 + hashed(size_of::<(Bytes, QueueId)>()) + shared(name_bytes)
     }
 
     // ---- settings and counts ---------------------------------------------------------------------------------------
@@ -259,6 +290,7 @@ impl Queue {
         let index = self.states.iter().position(|(other, _)| *other == protocol).unwrap_or_else(|| {
             self.states.reserve_exact(1);
             self.states.push((protocol, States::default()));
+            self.recount();
             self.states.len() - 1
         });
         if let Some(n) = self.states.get_mut(index).and_then(|(_, states)| states.get_mut(state as usize)) {

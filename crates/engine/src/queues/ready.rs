@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound::{Excluded, Unbounded};
 
 use super::audience::{Class, View};
+use crate::held::heap;
 use crate::ids::Priority;
 use crate::jobs::{Job, Slot, Unfit};
 use crate::request::QueueKind;
@@ -68,8 +69,14 @@ impl ReadyQueue {
         }
     }
 
-    /// Adds a job of this class.
-    pub(crate) fn insert(&mut self, at: SortKey, class: Class, slot: Slot) {
+    /// What its lanes take, without the jobs in them.
+    pub(crate) fn parts_bytes(&self) -> u64 {
+        self.parts().len() as u64 * PART_BYTES
+    }
+
+    /// Adds a job of this class. Returns whether it is the first of its lane.
+    pub(crate) fn insert(&mut self, at: SortKey, class: Class, slot: Slot) -> bool {
+        let mut is_first = false;
         match self {
             Self::Cycle(jobs) => {
                 jobs.insert((at.major, at.minor), slot);
@@ -77,6 +84,7 @@ impl ReadyQueue {
             Self::Work(parts) => {
                 let index = parts.binary_search_by_key(&(class, at.lane), |part| (part.class, part.number));
                 let index = index.unwrap_or_else(|index| {
+                    is_first = true;
                     parts.reserve_exact(1);
                     parts.insert(index, Part { class, number: at.lane, lane: Lane::default() });
                     index
@@ -84,6 +92,7 @@ impl ReadyQueue {
                 parts.get_mut(index).into_iter().for_each(|part| part.lane.insert(at.major, slot));
             }
         }
+        is_first
     }
 
     /// Removes a job of this class.
@@ -232,6 +241,9 @@ pub(crate) struct Lane {
 
 /// Up to this many holes are not worth closing.
 const HOLES_FEW: usize = 64;
+
+/// What a lane takes, whose ring has room for few jobs.
+pub(in crate::queues) const PART_BYTES: u64 = heap(size_of::<Part>()) + heap(4 * size_of::<(u32, Slot)>());
 
 /// A ring with so many places is not worth shrinking: a queue without jobs keeps up to a kilobyte.
 const RING_SMALL: usize = 128;

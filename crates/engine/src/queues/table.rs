@@ -14,7 +14,7 @@ use super::audience::Class;
 use super::bridge::Bridge;
 use super::consumers::{Consumers, WaitKey, WaitsAs};
 use super::figures::QueueFigures;
-use super::names::Uses;
+use super::names::{Room, Uses};
 use super::patterns::Patterns;
 use super::policy::{Gate, KeyNumber, NO_KEY, Policy};
 use super::queue::{Queue, QueueImage};
@@ -23,6 +23,7 @@ use super::rules::QueueRules;
 use super::throttle::Slots;
 use super::unclaimed::Unclaimed;
 use crate::change::Change;
+use crate::held::Held;
 use crate::ids::{ClientId, Protocol, Protocols, QueueId, Timestamp};
 use crate::jobs::{Job, JobState, JobStateKind, Jobs, Numbered, Slot};
 use crate::refusal::{Capacity, Outcome, Refusal};
@@ -58,10 +59,14 @@ pub(crate) struct Queues {
     /// Queues whose buckets are to be saved at the end of the visit.
     pub(super) unsaved: Vec<QueueId>,
     pub(super) uses: Uses,
+    /// Bytes of names, and of clients that wait at queues.
+    pub(super) held: Held,
+    /// Bytes of keys, which come and go with jobs.
+    pub(super) keys_held: Held,
 }
 
 impl Queues {
-    pub(crate) fn new(seed: u64) -> Self {
+    pub(crate) fn new(seed: u64, held: Held, keys_held: Held) -> Self {
         Self {
             by_id: Vec::new(),
             free: Vec::new(),
@@ -78,6 +83,8 @@ impl Queues {
             dropped: Vec::new(),
             unsaved: Vec::new(),
             uses: Uses::default(),
+            held,
+            keys_held,
         }
     }
 
@@ -131,23 +138,27 @@ impl Queues {
 
     // ---- created, changed, removed ---------------------------------------------------------------------------------
 
-    /// The queue of this name. Creates it (not yet known) for a protocol if there is none.
-    pub(crate) fn find_or_make(
+    /// The queue of this name, if there is one. It is used from now on.
+    pub(crate) fn find(&mut self, name: &[u8], kind: QueueKind) -> Outcome<Option<QueueId>> {
+        let used = self.uses.next();
+        let Some(id) = self.named(name) else { return Ok(None) };
+        let queue = self.at_mut(id).filter(|queue| queue.image.kind == kind).ok_or(Refusal::WrongKind)?;
+        queue.used = used;
+        Ok(Some(id))
+    }
+
+    /// Makes a queue (not yet known) for a protocol. There is none of this name. All names and clients may take
+    /// `bytes_max` with it.
+    pub(crate) fn make(
         &mut self,
         name: &Bytes,
         kind: QueueKind,
         maker: Option<Protocol>,
-        limit: u32,
+        (limit, bytes_max): (u32, u64),
     ) -> Outcome<QueueId> {
-        let used = self.uses.next();
-        if let Some(id) = self.named(name) {
-            let queue = self.at_mut(id).filter(|queue| queue.image.kind == kind).ok_or(Refusal::WrongKind)?;
-            queue.used = used;
-            return Ok(id);
-        }
-        if !self.make_room(maker, limit as usize) {
-            return Err(Capacity::Queues.exceeded(self.len() as u64, limit));
-        }
+        let room = Room { maker, names: limit as usize, bytes: bytes_max.saturating_sub(Queue::bytes_for(name.len())) };
+        self.make_room(room)?;
+        let used = self.uses.last();
         let id = match self.free.pop() {
             Some(id) => id,
             None => u32::try_from(self.by_id.len()).map_err(|_| Capacity::Queues.exceeded(limit, limit))?,
@@ -172,11 +183,12 @@ impl Queues {
         }
         self.by_name.insert(image.name.clone(), image.id);
         let (id, bridged, rules) = (image.id, self.bridges(&image), self.rules_of(&image));
-        let gate = self
-            .policy_of(&image)
-            .map(|policy| Box::new(Gate::new((id, image.kind), (policy, image.saved.as_deref()), bridged)));
+        let gate = self.policy_of(&image).map(|policy| {
+            Box::new(Gate::new((id, image.kind), (policy, image.saved.as_deref()), bridged, &self.keys_held))
+        });
         if let Some(state) = self.by_id.get_mut(index) {
-            let before = state.replace(Queue::new(image, maker, self.births, (bridged, rules)).behind(gate));
+            let before =
+                state.replace(Queue::new(image, maker, self.births, (bridged, rules)).behind(gate).counted(&self.held));
             self.births += 1;
             self.count_name(maker, true);
             self.count_name(before.as_ref().and_then(|queue| queue.maker), false);
@@ -204,8 +216,12 @@ impl Queues {
     pub(crate) fn set(&mut self, id: QueueId, set: impl FnOnce(&mut QueueImage), changes: &mut Vec<Change>) {
         let Some(queue) = self.at_mut(id) else { return };
         let before = (queue.image.is_known(), queue.image.is_special());
+        let had_rates = queue.image.saved.is_some();
         set(&mut queue.image);
         queue.journalled = true;
+        if had_rates || queue.image.saved.is_some() {
+            queue.recount();
+        }
         if before != (queue.image.is_known(), queue.image.is_special()) {
             self.count_image(id, before.0);
         }
@@ -280,7 +296,9 @@ impl Queues {
             gate.enter(job, (job_keys.get(job.id).unwrap_or(NO_KEY), slot), timers);
         }
         if matches!(job.state, JobState::Ready) {
-            queue.ready.insert(SortKey::of(job), Class::of(job), slot);
+            if queue.ready.insert(SortKey::of(job), Class::of(job), slot) {
+                queue.recount();
+            }
         } else if let (JobState::Dead(until), Some(dead)) = (&job.state, queue.dead.as_mut()) {
             dead.insert((*until, job.id));
             self.note_dead(job.queue);
@@ -336,6 +354,7 @@ impl Queues {
     pub(crate) fn clear_unfit(&mut self, id: QueueId, jobs: &mut Jobs) {
         let Some(queue) = self.at_mut(id) else { return };
         queue.ready.clear_unfit().into_iter().for_each(|slot| jobs.clear_unfit(slot));
+        queue.recount();
         queue.relist(true);
         self.note_unclaimed(id);
     }
@@ -400,12 +419,12 @@ impl Queues {
         (role, key): (WaitsAs, WaitKey),
         client: ClientId,
     ) {
-        self.consumers_mut(id, own).map(|consumers| consumers.waiting_mut(role).insert(key, client));
+        self.at_mut(id).into_iter().for_each(|queue| queue.consumers.add_waiter(own, (role, key), client));
     }
 
     /// A client no longer waits at a queue.
     pub(crate) fn remove_waiter(&mut self, id: QueueId, own: Option<Protocol>, (role, key): (WaitsAs, WaitKey)) {
-        self.consumers_mut(id, own).map(|consumers| consumers.waiting_mut(role).remove(&key));
+        self.at_mut(id).into_iter().for_each(|queue| queue.consumers.remove_waiter(own, (role, key)));
     }
 
     /// A client of this protocol registers for a queue (1), or takes a registration back (-1).
@@ -424,9 +443,7 @@ impl Queues {
 
     /// A client begins or ends to take from a queue by name.
     pub(crate) fn set_taker(&mut self, id: QueueId, own: Option<Protocol>, (client, takes): (ClientId, bool)) {
-        if let Some(consumers) = self.consumers_mut(id, own) {
-            consumers.set_taker(client, takes);
-        }
+        self.at_mut(id).into_iter().for_each(|queue| queue.consumers.set_taker(own, (client, takes)));
     }
 
     /// What of a queue is loaded ahead, to change it.
@@ -436,7 +453,12 @@ impl Queues {
 
     /// The figures of a queue, to change them.
     pub(crate) fn figures_mut(&mut self, id: QueueId) -> Option<&mut QueueFigures> {
-        self.at_mut(id).map(|queue| &mut **queue.figures.get_or_insert_default())
+        let queue = self.at_mut(id)?;
+        if queue.figures.is_none() {
+            queue.figures = Some(Box::default());
+            queue.recount();
+        }
+        queue.figures.as_deref_mut()
     }
 
     /// Records that clients of this protocol take from a queue. Returns the queue's birth number.

@@ -473,11 +473,12 @@ fn a_watcher_of_a_text_misses_changes_of_bodies_that_are_elsewhere() {
 #[test]
 fn jobs_that_exceed_memory_are_refused_and_bodies_elsewhere_make_room() {
     let kib = |queue| push(queue).with(|job| job.body = vec![7; 1_024].into());
-    let mut broker = Broker::limited(|limits| limits.memory_max = 5_000);
-    let pushed: Vec<String> = (0..5).flat_map(|_| words(&broker.hear(1, kib("q")))).collect();
+    let mut broker = Broker::new();
+    broker.says(1, kib("q"), ["1 new j1"]);
+    let memory_max = broker.leave_memory(3_750);
+    let pushed: Vec<String> = (0..4).flat_map(|_| words(&broker.hear(1, kib("q")))).collect();
     let held = broker.engine.resident_bytes();
-    let refusal = format!("1 refused: {}", Capacity::JobBytes.exceeded(held, 5_000_u64));
-    assert_eq!(pushed.last(), Some(&refusal));
+    assert_eq!(pushed.last(), Some(&format!("1 refused: {}", Capacity::JobBytes.exceeded(held, memory_max))));
     let mut cold = Cold { broker, disk: BTreeMap::new() };
     cold.store(1);
     assert!(cold.broker.engine.resident_bytes() < held - 1_024);

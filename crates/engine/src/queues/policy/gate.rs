@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::bucket::Bucket;
 use super::keys::{KeyNumber, Keys, NO_KEY};
 use super::{Hold, KeyRow, Policy, PolicyRow, SavedRates};
+use crate::held::Held;
 use crate::ids::{QueueId, Timestamp};
 use crate::jobs::{Job, Slot};
 use crate::queues::audience::{Class, View};
@@ -41,11 +42,12 @@ impl Gate {
         (queue, kind): (QueueId, QueueKind),
         (policy, saved): (Arc<Policy>, Option<&SavedRates>),
         bridged: bool,
+        held: &Held,
     ) -> Self {
         let full_at = saved.map_or(Timestamp(0), |saved| saved.full_at);
         let kept = saved.map(|saved| saved.keys.as_slice()).unwrap_or_default();
         let is_keyed = policy.has_keys() && kind == QueueKind::Work;
-        let keys = is_keyed.then(|| Keys::new(&policy, bridged, kept));
+        let keys = is_keyed.then(|| Keys::new(&policy, bridged, kept, held));
         let bucket = policy.rate.map(|rate| Bucket::new(rate, full_at));
         let (timer_at, doubt_until) = (Timestamp::NEVER, Timestamp::NEVER);
         Self { queue, policy, bucket, saved: full_at, doubt_until, keys, bridged, timer_at, rate_waits: 0, keyless: 0 }
@@ -57,11 +59,12 @@ impl Gate {
         (policy, kind, bridged): (&Arc<Policy>, QueueKind, bool),
         now: Timestamp,
         timers: &mut Timers,
+        held: &Held,
     ) -> bool {
         let is_keyed = policy.has_keys() && kind == QueueKind::Work;
         let keeps = is_keyed && policy.key == self.policy.key && self.keys.is_some();
         if !keeps {
-            (self.keys, self.keyless) = (is_keyed.then(|| Keys::new(policy, bridged, &[])), 0);
+            (self.keys, self.keyless) = (is_keyed.then(|| Keys::new(policy, bridged, &[], held)), 0);
         }
         self.bucket = Bucket::renewed(self.bucket, policy.rate, now);
         (self.policy, self.bridged) = (Arc::clone(policy), bridged);

@@ -6,6 +6,8 @@ use bytes::Bytes;
 
 use super::Policy;
 use super::bucket::Bucket;
+use super::keys::KeyNumber;
+use crate::held::{hashed, heap};
 use crate::ids::{Priority, Timestamp};
 use crate::jobs::{Job, JobState, Slot};
 use crate::queues::audience::Class;
@@ -90,6 +92,15 @@ impl Key {
             heads: Heads::default(),
             due_at: Timestamp::NEVER,
         }
+    }
+
+    /// What it takes, with its places in the indexes, without its jobs.
+    pub(super) fn bytes(&self) -> u64 {
+        const HEAD: u64 = heap(size_of::<(Place, (KeyNumber, Slot))>()) * 3 / 2;
+        const DUE: u64 = heap(size_of::<(Timestamp, KeyNumber)>()) * 3 / 2;
+        const NUMBER: u64 = hashed(size_of::<KeyNumber>()) + size_of::<Option<Box<Key>>>() as u64;
+        let due = if self.bucket.is_some() { DUE } else { 0 };
+        NUMBER + heap(size_of::<Self>()) + heap(self.text.len()) + HEAD + due + self.ready.parts_bytes()
     }
 
     pub(super) fn text(&self) -> Bytes {

@@ -16,10 +16,11 @@ use hashbrown::HashTable;
 use super::Policy;
 use super::bucket::Bucket;
 use super::key::{Heads, Key, Place, counts, is_ahead, place_of};
+use crate::held::{Held, Share};
 use crate::ids::Timestamp;
 use crate::jobs::{Job, JobState, Slot};
 use crate::queues::audience::{Class, View};
-use crate::queues::ready::SortKey;
+use crate::queues::ready::{PART_BYTES, SortKey};
 
 /// The buckets of keys are saved at most this often, in milliseconds, and a millisecond later for each of them: a daemon that
 /// is killed forgets the starts since then.
@@ -55,11 +56,12 @@ pub(super) struct Keys {
     save_at: Timestamp,
     /// The earliest time at which they are saved again.
     save_after: Timestamp,
+    held: Share,
 }
 
 impl Keys {
     /// No jobs, and the buckets of these keys as they were saved.
-    pub(super) fn new(policy: &Policy, bridged: bool, kept: &[(Bytes, Timestamp)]) -> Self {
+    pub(super) fn new(policy: &Policy, bridged: bool, kept: &[(Bytes, Timestamp)], held: &Held) -> Self {
         let bucket = policy.key_rate.map(|rate| Bucket::new(rate, Timestamp(0)));
         let mut keys = Self {
             numbers: HashTable::new(),
@@ -72,6 +74,7 @@ impl Keys {
             bridged,
             save_at: Timestamp::NEVER,
             save_after: Timestamp(0),
+            held: held.share(),
         };
         for ((text, full_at), rate) in kept.iter().zip(std::iter::repeat(policy.key_rate)) {
             let Some(rate) = rate else { break };
@@ -81,6 +84,7 @@ impl Keys {
             }
             keys.note_due(number);
         }
+        keys.held.set(keys.bytes());
         keys
     }
 
@@ -91,6 +95,7 @@ impl Keys {
             **key = Key::new(&key.text, Bucket::renewed(key.bucket, policy.key_rate, now));
             (key.jobs, key.is_in_doubt) = (jobs, is_in_doubt);
         }
+        self.held.set(self.bytes());
         (self.heads, self.due, self.turn, self.bridged) = (Vec::new(), BTreeSet::new(), 0, bridged);
         for number in self.all_numbers() {
             self.forget_if_idle(number);
@@ -191,13 +196,14 @@ impl Keys {
             let bucket = Bucket::renewed(None, policy.key_rate, now);
             // It may have just been here: as if it had started a job in this turn, but before those that did.
             let turn = self.turn + policy.step_of(text).saturating_sub(1);
-            let key = Some(Box::new(Key { turn, ..Key::new(text, bucket) }));
+            let key = Key { turn, ..Key::new(text, bucket) };
+            self.held.add(key.bytes());
             let number = self.free.pop().unwrap_or_else(|| {
                 self.keys.push(None);
                 u32::try_from(self.keys.len() - 1).unwrap_or(u32::MAX)
             });
             if let Some(place) = self.keys.get_mut(number as usize) {
-                *place = key;
+                *place = Some(Box::new(key));
             }
             let (keys, hasher) = (&self.keys, &self.hasher);
             let text_of =
@@ -221,8 +227,9 @@ impl Keys {
     fn forget_if_idle(&mut self, number: KeyNumber) {
         let is_idle = |key: &&Key| key.jobs == 0 && key.bucket.as_ref().is_none_or(Bucket::is_full);
         let Some(key) = self.at(number).filter(is_idle).filter(|_| number != NO_KEY) else { return };
-        let hash = self.hasher.hash_one(&*key.text);
-        self.due.remove(&(key.due_at, number));
+        let (hash, bytes, due_at) = (self.hasher.hash_one(&*key.text), key.bytes(), key.due_at);
+        self.held.subtract(bytes);
+        self.due.remove(&(due_at, number));
         if let Ok(known) = self.numbers.find_entry(hash, |known| *known == number) {
             known.remove();
         }
@@ -235,6 +242,7 @@ impl Keys {
     /// A job of a key enters its state.
     pub(super) fn enter(&mut self, job: &Job, (number, slot): (KeyNumber, Slot), policy: &Policy) {
         let (waits, holds) = counts(&job.state);
+        let mut is_first = false;
         self.change(number, policy, |key| {
             key.waiting += u32::from(waits);
             key.held += u32::from(holds);
@@ -243,9 +251,12 @@ impl Keys {
                 key.retrying.insert(job.rank);
             }
             if job.state == JobState::Ready {
-                key.ready.insert(place_of(job, policy), Class::of(job), slot);
+                is_first = key.ready.insert(place_of(job, policy), Class::of(job), slot);
             }
         });
+        if is_first {
+            self.held.add(PART_BYTES);
+        }
     }
 
     /// A job of a key leaves its state. Returns whether its key may start one that it might not start before.
@@ -352,6 +363,12 @@ impl Keys {
             }
             self.change(number, policy, |_| {});
         }
+        self.held.set(self.bytes());
+    }
+
+    /// What its keys take, without their jobs.
+    fn bytes(&self) -> u64 {
+        self.keys.iter().flatten().map(|key| key.bytes()).sum()
     }
 
     // ---- whose turn it is ------------------------------------------------------------------------------------------
@@ -416,6 +433,7 @@ impl Keys {
             due += usize::from(key.due_at < Timestamp::NEVER);
         }
         assert_eq!((listed, due), (self.heads.iter().map(|(_, tree)| tree.len()).sum(), self.due.len()));
+        assert_eq!(self.held.bytes(), self.bytes(), "bytes of keys");
         assert!(expected.is_empty(), "keys of jobs that are unknown: {expected:?}");
     }
 }

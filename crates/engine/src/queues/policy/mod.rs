@@ -20,6 +20,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
+use crate::held::heap;
 use crate::ids::Timestamp;
 pub(super) use gate::Gate;
 pub(super) use keys::{KeyNumber, NO_KEY};
@@ -71,6 +72,14 @@ pub struct SavedRates {
     pub full_at: Timestamp,
     /// Those of keys that lack tokens, by keys.
     pub keys: Vec<(Bytes, Timestamp)>,
+}
+
+impl SavedRates {
+    /// What they take in memory.
+    pub(crate) fn bytes(&self) -> u64 {
+        let texts: u64 = self.keys.iter().map(|(text, _)| heap(text.len())).sum();
+        heap(size_of::<Self>()) + heap(size_of_val(&*self.keys)) + texts
+    }
 }
 
 /// Starts per time: a token bucket, which is full when its rule is new.

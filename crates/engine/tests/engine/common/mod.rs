@@ -52,6 +52,13 @@ impl Broker {
         self.hear(client, ClientCommand::Open(ClientInfo::default()));
     }
 
+    /// Memory has room for this many bytes more. Returns the limit.
+    pub(crate) fn leave_memory(&mut self, bytes: u64) -> u64 {
+        let memory_max = self.engine.resident_bytes() + bytes;
+        self.engine.set_limits(Limits { memory_max, ..self.engine.limits().clone() });
+        memory_max
+    }
+
     /// Runs a command and returns its events.
     pub(crate) fn hear(&mut self, client: u64, command: impl Into<Command>) -> Vec<(ClientId, Event)> {
         self.tags += 1;
