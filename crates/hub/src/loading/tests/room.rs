@@ -38,7 +38,8 @@ fn a_job_waits_until_others_have_left_memory() {
             bench.mail(2);
         }
         bench.settle();
-        assert_eq!((bench.stored(), bench.resident(), bench.work.file.bytes()), ((0, 0), 0, 0), "{what}");
+        assert!(bench.resident() <= BESIDE, "{what}: {}", bench.resident());
+        assert_eq!((bench.stored(), bench.work.file.bytes()), ((0, 0), 0), "{what}");
     }
 }
 
@@ -69,7 +70,7 @@ fn jobs_are_refused_when_nothing_can_leave_memory() {
     });
     assert!(log.contains("no body is left that could leave it"), "{log}");
     let mut bench = Bench::new(20_000);
-    let mut push = items([JobCommand::Push(Box::new(job(1, 20_001))).into()]);
+    let mut push = items([JobCommand::Push(Box::new(job(1, 30_000))).into()]);
     assert!(bench.visit(1, &mut push) == Visited::All);
     assert!(matches!(refusals(&bench.mail(1))[..], [Some(Refusal::Limit { .. })]), "it fits into no memory");
     bench.steps();
@@ -160,13 +161,14 @@ fn without_room_mail_gets_its_bodies_past_the_engine_and_a_command_through_it() 
 #[test]
 fn room_is_made_before_memory_is_full() {
     let mut bench = Bench::new(100_000);
-    while bench.resident() <= 76_000 {
+    let most = (100_000 + BESIDE) * 3 / 4;
+    while bench.resident() <= most + 1_000 {
         bench.run(1, push(1));
         commit(&bench.hub);
     }
     assert_eq!(bench.stored().0, 0);
     bench.steps();
-    assert!(bench.resident() <= 75_000 && bench.stored().0 > 0, "{} bytes", bench.resident());
+    assert!(bench.resident() <= most && bench.stored().0 > 0, "{} bytes", bench.resident());
 }
 
 #[test]
