@@ -8,5 +8,6 @@ mod common;
 mod descriptors;
 mod fair;
 mod large;
+mod names;
 mod security;
 mod storms;
