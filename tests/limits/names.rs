@@ -20,7 +20,7 @@ fn long(number: u64) -> String {
 
 /// Sends requests, each with a number, until one is refused or there have been enough. Returns how many were not.
 fn until_refused(peer: &mut Peer, many: u64, request: impl Fn(u64) -> Request) -> u64 {
-    for first in (0..many).step_by(AT_ONCE as usize) {
+    for first in (0..many).step_by(usize::try_from(AT_ONCE).unwrap()) {
         let mut batch = BytesMut::new();
         (first..first + AT_ONCE).for_each(|number| request(number).encode(&mut batch));
         Request::Echo { data: "done".into() }.encode(&mut batch);
