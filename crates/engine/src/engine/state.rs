@@ -32,11 +32,11 @@ use crate::succession::Succession;
 use crate::timers::Timers;
 use crate::work::Work;
 
-/// Clients and names may take this part of memory.
+/// Clients and names together may take this part of memory.
 const BESIDE_PART: u64 = 2;
 
-/// Clients and names may take this part of memory whatever jobs take.
-const BESIDE_LEAST_PART: u64 = 64;
+/// Clients may take this part of memory whatever others take, and so may names.
+const BESIDE_LEAST_PART: u64 = 16;
 
 /// This many queues to serve, waits, or requests of one client are a part of what its connection costs, and are never
 /// refused.
@@ -92,8 +92,10 @@ pub(super) struct State {
     pub(super) caused: Vec<(Bytes, NewJob)>,
     /// Jobs whose bodies this command must do without ([`Context::unreadable`]).
     pub(super) unreadable: BTreeSet<JobId>,
-    /// Bytes of clients and of names.
+    /// Bytes of clients.
     pub(super) beside: Held,
+    /// Bytes of queues.
+    pub(super) names: Held,
     /// Bytes that come and go with jobs and are not counted with each job: keys, listeners, collectors, names in leases.
     pub(super) with_jobs: Held,
 }
@@ -101,14 +103,14 @@ pub(super) struct State {
 impl State {
     /// Nothing yet. `seed` protects the hash tables against crafted keys and does not affect any output.
     pub(super) fn new(limits: Limits, seed: u64) -> Self {
-        let (beside, with_jobs) = (Held::default(), Held::default());
+        let (beside, names, with_jobs) = (Held::default(), Held::default(), Held::default());
         Self {
             limits,
             now: Timestamp(0),
             skew_ms: 0,
             jobs: Jobs::new(seed, &with_jobs),
             residency: Residency::default(),
-            queues: Queues::new(seed, beside.clone(), with_jobs.clone()),
+            queues: Queues::new(seed, names.clone(), with_jobs.clone()),
             clients: Clients::new(seed, beside.clone()),
             workers: Workers::new(seed, beside.clone()),
             watchers: Watchers::new(beside.clone()),
@@ -134,6 +136,7 @@ impl State {
             caused: Vec::new(),
             unreadable: BTreeSet::new(),
             beside,
+            names,
             with_jobs,
         }
     }
@@ -173,24 +176,25 @@ impl State {
     /// Bytes in memory: the part of these bytes that is there, and what is beside and with jobs.
     pub(super) fn resident_bytes(&self) -> u64 {
         let counted = self.jobs.resident_bytes() + self.schedules.bytes() + self.batches.bytes();
-        counted + self.beside.bytes() + self.with_jobs.bytes()
+        counted + self.beside.bytes() + self.names.bytes() + self.with_jobs.bytes()
     }
 
-    /// Bytes that clients and names may take: a small part in any case, so that a memory full of jobs can be worked off,
-    /// and up to a half while jobs leave room.
-    pub(super) fn beside_max(&self) -> u64 {
-        let (max, beside) = (self.limits.memory_max, self.beside.bytes());
-        let left = max.saturating_sub(self.resident_bytes() - beside);
-        left.min(max / BESIDE_PART).max(max / BESIDE_LEAST_PART)
+    /// Bytes that clients, or names, may take: up to a half together while jobs leave room, and a part of their own in any
+    /// case, so that the workers of a memory full of jobs in many queues can come.
+    fn held_max(&self, own: &Held) -> u64 {
+        let (max, together) = (self.limits.memory_max, self.beside.bytes() + self.names.bytes());
+        let left = max.saturating_sub(self.resident_bytes() - together);
+        let others = together - own.bytes();
+        left.min(max / BESIDE_PART).saturating_sub(others).max(max / BESIDE_LEAST_PART)
     }
 
-    /// Whether clients and names may take `bytes` more.
+    /// Whether clients may take `bytes` more.
     ///
     /// # Errors
     ///
     /// They would take more than they may.
     pub(super) fn check_beside(&self, bytes: u64) -> Outcome {
-        let (held, limit) = (self.beside.bytes(), self.beside_max());
+        let (held, limit) = (self.beside.bytes(), self.held_max(&self.beside));
         if held.saturating_add(bytes) > limit { Err(Capacity::JobBytes.exceeded(held, limit)) } else { Ok(()) }
     }
 
@@ -210,7 +214,7 @@ impl State {
     #[cold]
     #[inline(never)]
     fn make_queue(&mut self, name: &Bytes, kind: QueueKind, maker: Option<Protocol>) -> Outcome<QueueId> {
-        let bytes_max = self.beside_max();
+        let bytes_max = self.held_max(&self.names);
         self.queues.make(name, kind, maker, (self.limits.queues_max, bytes_max))
     }
 

@@ -58,6 +58,17 @@ fn fill_with_names(broker: &mut Broker) -> u64 {
     until_refused(broker, 1, |number| serve(name(number, 1_000)))
 }
 
+/// Clients come and serve 30 queues each, until one is refused.
+fn fill_with_clients(broker: &mut Broker) {
+    for client in 100.. {
+        open(broker, client);
+        let said = (0..30).flat_map(|number| common::words(&broker.hear(client, serve(name(number, 9)))));
+        if said.collect::<String>().contains("refused: daemon is full: bytes") {
+            return;
+        }
+    }
+}
+
 #[test]
 fn names_take_at_most_half_of_memory_and_work_goes_on() {
     let mut broker = broker();
@@ -102,6 +113,21 @@ fn a_memory_full_of_jobs_can_be_worked_off_by_new_clients() {
 }
 
 #[test]
+fn a_worker_of_many_queues_comes_to_a_memory_full_of_their_jobs() {
+    const QUEUES: u64 = 100;
+    let mut broker = broker();
+    until_refused(&mut broker, 1, |number| {
+        push_to(name(number % QUEUES, 9)).with(|job| job.body = vec![7; 1_000].into()).into()
+    });
+    for number in 0..QUEUES {
+        broker.says(2, serve(name(number, 9)), []);
+    }
+    let events = broker.hear(2, takes((QUEUES - 20..QUEUES).map(|number| name(number, 9)).collect()).forever());
+    assert!(events.iter().any(|(_, event)| event.handed_out().is_some()), "{events:?}");
+    assert!(broker.engine.resident_bytes() < MEMORY + MEMORY / 16);
+}
+
+#[test]
 fn keys_count_with_their_jobs() {
     let mut broker = broker();
     let fair = Policy { key: Some(KeySource::Prefix(b'|')), fair: true, ..Policy::default() };
@@ -139,6 +165,7 @@ fn what_a_client_has_beyond_the_usual_is_refused_when_memory_is_full() {
     ];
     // The jobs of these queues are in other hands.
     (1..30).for_each(|number| drop(broker.hear(3, takes(vec![name(number, 9)]))));
+    fill_with_clients(&mut broker);
     let held = broker.engine.resident_bytes();
     for (what, command) in table {
         let said = common::words(&broker.hear(4, command));
