@@ -57,12 +57,12 @@ pub(super) fn choose(
         .unwrap_or(sources.len());
     // How far before that a queue stands in the round.
     let distance = |index: usize| (last + sources.len() - 1 - index) % sources.len().max(1);
-    let ready = sources.iter().enumerate().filter_map(|(index, served)| {
+    let mut ready = sources.iter().enumerate().filter_map(|(index, served)| {
         let (key, slot) = first(served)?;
         Some((index, *served, key, slot))
     });
     let best = match select {
-        Select::ListOrder => ready.min_by_key(|(index, ..)| *index),
+        Select::ListOrder => ready.next(),
         Select::BestPriority => ready.min_by_key(|(_, _, key, _)| *key),
         Select::RoundRobin => ready.min_by_key(|(index, _, key, _)| (key.lane, distance(*index))),
         Select::Weighted => ready.min_by_key(|(_, served, key, _)| (std::cmp::Reverse(served.weight), *key)),
