@@ -280,15 +280,22 @@ impl Life {
                 let jobs: Vec<JobId> = self.engine.jobs().map(|job| job.id).collect();
                 if let Some(job) = self.rng.pick(&jobs).copied() {
                     self.tally.note("Coalesce::Cancelled");
-                    self.let_go(job);
+                    self.let_go(job, false);
                     self.ask(PRODUCERS[0], JobCommand::Cancel(JobRef::Id(job)));
                 }
             }
         }
     }
 
-    /// No client wants this job any more. If a worker has it, it may run to its end.
-    fn let_go(&mut self, job: JobId) {
+    /// No client wants this job any more. Unless it runs to its end all the same, its parts are owed a run since their own
+    /// first submits.
+    fn let_go(&mut self, job: JobId, runs_on: bool) {
+        let parts = if runs_on { Vec::new() } else { self.with_parts(job).split_off(1) };
+        for part in parts {
+            for submit in self.jobs.get(&part).into_iter().flatten() {
+                self.let_go.entry(identity_of(submit.body.as_bytes()).to_vec()).or_default().push(submit.at);
+            }
+        }
         // A part that is left alone waits for its quiet time anew.
         if let Some(job) = self.engine.job(job) {
             self.left_at.insert(identity_of(job.body()).to_vec(), self.now);
@@ -306,7 +313,10 @@ impl Life {
         self.awaited.retain(|(other, _), _| *other != client);
         let is_its = |job: &&Job| !job.durable && job.listeners().iter().all(|listener| listener.0 == client);
         let its: Vec<JobId> = self.engine.jobs().filter(is_its).map(|job| job.id).collect();
-        its.into_iter().for_each(|job| self.let_go(job));
+        for job in its {
+            let runs_on = self.engine.job(job).is_some_and(|job| job.lease().is_some());
+            self.let_go(job, runs_on);
+        }
         self.ask(client, ClientCommand::Close);
         self.ask(client, ClientCommand::Open(ClientInfo::default()));
     }
@@ -332,7 +342,7 @@ impl Life {
             assert!(engine.recall_job(job));
         }
         engine.wake_up();
-        gone.into_iter().for_each(|job| self.let_go(job));
+        gone.into_iter().for_each(|job| self.let_go(job, false));
         self.engine = engine;
         self.begin();
         self.tick();

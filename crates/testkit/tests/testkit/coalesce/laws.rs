@@ -48,7 +48,7 @@ impl Life {
     }
 
     /// This job and those that end with it.
-    fn with_parts(&self, job: JobId) -> Vec<JobId> {
+    pub(super) fn with_parts(&self, job: JobId) -> Vec<JobId> {
         let mut found = vec![job];
         let mut at = 0;
         while let Some(&lead) = found.get(at) {
