@@ -85,11 +85,10 @@ pub(super) fn come_back(state: &mut State, (id, other): (JobId, Option<JobId>), 
         remember_put(state, last, context);
     }
     for slot in behind(state, ahead) {
-        if state.jobs.at(slot).is_none_or(|job| job.state != JobState::Ready) {
-            continue;
+        if state.jobs.at(slot).is_some_and(|job| job.state == JobState::Ready) {
+            move_job(state, slot, JobState::Parked);
+            remember_move(state, slot, context);
         }
-        move_job(state, slot, JobState::Parked);
-        remember_move(state, slot, context);
     }
 }
 

@@ -173,17 +173,17 @@ pub(super) fn notify_end(state: &mut State, slot: Slot, end: &End, context: &mut
 
 /// A job has ended by a run: so have the jobs that are a part of it. A job that was only removed leaves them to run.
 fn end_joined(state: &mut State, id: JobId, end: &End, context: &mut Context) {
-    if matches!(end, End::Cancelled | End::Expired) {
-        return;
-    }
+    let success = match end {
+        End::Succeeded { result, by } => Some((result, *by)),
+        End::Failed(_) | End::Lost | End::TimedOut => None,
+        End::Expired | End::Cancelled => return,
+    };
     // The last ones first: a job that is removed has none behind it then.
     for slot in joined(state, id).into_iter().rev() {
         notify_listeners(state, slot, end, context);
-        match end {
-            End::Succeeded { result, by } => end_well(state, slot, (result, *by), context),
-            End::Failed(_) | End::Lost | End::TimedOut | End::Expired | End::Cancelled => {
-                end_badly(state, slot, context);
-            }
+        match success {
+            Some(kept) => end_well(state, slot, kept, context),
+            None => end_badly(state, slot, context),
         }
     }
 }

@@ -54,11 +54,12 @@ fn give_way_to_follower(state: &mut State, slot: Slot, pause: Option<Timestamp>,
     let coalesced = state.jobs.at(follower).and_then(|job| job.extra.as_deref()?.coalesced.as_deref().copied());
     add_submits(state, slot, coalesced.map_or(1, |it| it.submits), coalesced.map_or(wall, |it| it.since));
     join(state, follower, slot);
-    if let Start::Paused(_) | Start::At(_) = start {
+    let is_placed = !matches!(start, Start::Now);
+    if is_placed {
         place(state, slot, start, context);
     }
     settle(state, follower, slot, context);
-    !matches!(start, Start::Now)
+    is_placed
 }
 
 /// When a leading job starts.

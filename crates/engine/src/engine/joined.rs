@@ -22,9 +22,7 @@ pub(super) fn join(state: &mut State, part: Slot, lead: Slot) {
 fn set_behind(state: &mut State, slot: Slot, behind: Option<JobId>, joined: bool) {
     let Some(job) = state.jobs.at(slot) else { return };
     let (id, before, first) = (job.id, job.behind(), Coalesced::first(state.wall()));
-    if let Some(before) = before {
-        state.followers.remove(&(before, id));
-    }
+    before.map(|ahead| state.followers.remove(&(ahead, id)));
     state.followers.extend(behind.map(|ahead| (ahead, id)));
     state.jobs.update(slot, |job| {
         let coalesced = job.extra_mut().coalesced.get_or_insert_with(|| Box::new(first));

@@ -136,8 +136,9 @@ impl Engine {
         let mut free: Vec<_> = slots.filter(|slot| state.jobs.at(*slot).is_some_and(is_free)).collect();
         free.sort_by_key(|slot| std::cmp::Reverse(state.jobs.at(*slot).map(|job| job.id)));
         for slot in free {
-            let lead = set_free(state, slot, Timestamp(0));
-            state.rejoined.extend(lead.into_iter().chain(lead.map(|_| slot)));
+            if let Some(lead) = set_free(state, slot, Timestamp(0)) {
+                state.rejoined.extend([lead, slot]);
+            }
         }
     }
 

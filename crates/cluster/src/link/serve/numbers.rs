@@ -1,7 +1,5 @@
 //! Which numbers edges get.
 
-use std::sync::atomic::AtomicBool;
-
 use super::served::Lease;
 use super::*;
 
@@ -45,7 +43,7 @@ fn an_edge_of_an_earlier_leader_keeps_its_number() {
     let (_, recovered) =
         open_parts(&log, Box::new(MemoryTable::new()), &StoreLimits::default(), Limits::default(), 7).unwrap();
     let hub = Hub::new(recovered.engine, recovered.journal, Durability::Durable, 7);
-    let hub = hub.under(Some(Arc::new(Lease(AtomicBool::new(true)))));
+    let hub = hub.under(Some(Arc::new(Lease { holds: true.into(), ..Lease::default() })));
     assert_eq!(hub.recovered(), newest);
     assert!(newest > 1);
     let [old, new] = [7, 8].map(|number| EdgeNumber::new(number).unwrap());

@@ -71,13 +71,39 @@ async fn operators_see_an_edge_while_it_is_linked() {
     assert!(!leading.view.is_linked(1));
 }
 
-/// A lease whose record is as new as the test sets it.
-#[derive(Debug, Default)]
-struct Recording(std::sync::atomic::AtomicU64);
+/// A successor that does not know of the edge would give the edge's jobs to others.
+#[tokio::test]
+async fn an_edge_is_welcomed_when_the_database_has_recorded_it() {
+    let lease = Arc::new(Lease { holds: true.into(), is_unrecorded: true.into() });
+    let leading = leading(hub().under(Some(Arc::clone(&lease) as Arc<_>)));
+    let (socket, far) = tokio::io::duplex(1 << 16);
+    let hello = Hello { cluster: "c".into(), name: "edge:1".into(), settings: [7; 32], known: None };
+    let opened = Opened { wire: Wire::new(Box::new(socket)), hello };
+    let (_task, ends) = watch::channel(());
+    let edge = async {
+        let mut wire = Wire::<ToEdge, ToLeader>::new(Box::new(far));
+        assert!(!wire.step(sleep(BEAT)).await.unwrap(), "the leader sends nothing before that");
+        lease.is_unrecorded.store(false, Ordering::Relaxed);
+        wire.step(std::future::pending()).await.unwrap();
+        assert!(matches!(wire.next().unwrap(), Some(ToEdge::Welcome(_))));
+        wire.push(&ToLeader::Bye).unwrap();
+        while wire.step(std::future::pending()).await.is_ok() {}
+    };
+    let (served, ()) = tokio::join!(serve(opened, &leading, ends), edge);
+    served.unwrap();
+}
 
-impl Tenure for Recording {
+/// A lease that holds while it is set.
+#[derive(Debug, Default)]
+pub(super) struct Lease {
+    pub(super) holds: AtomicBool,
+    /// The database has not recorded the edges yet.
+    pub(super) is_unrecorded: AtomicBool,
+}
+
+impl Tenure for Lease {
     fn holds(&self) -> bool {
-        true
+        self.holds.load(Ordering::Relaxed)
     }
 
     fn wait(&self, _: Duration) {}
@@ -99,53 +125,7 @@ impl Tenure for Recording {
     }
 
     fn recorded(&self) -> u64 {
-        self.0.load(Ordering::Acquire)
-    }
-}
-
-/// A successor that does not know of the edge would give the edge's jobs to others.
-#[tokio::test]
-async fn an_edge_is_welcomed_when_the_database_has_recorded_it() {
-    let recording = Arc::new(Recording::default());
-    let leading = leading(hub().under(Some(Arc::clone(&recording) as Arc<_>)));
-    let (socket, far) = tokio::io::duplex(1 << 16);
-    let hello = Hello { cluster: "c".into(), name: "edge:1".into(), settings: [7; 32], known: None };
-    let opened = Opened { wire: Wire::new(Box::new(socket)), hello };
-    let (_task, ends) = watch::channel(());
-    let edge = async {
-        let mut wire = Wire::<ToEdge, ToLeader>::new(Box::new(far));
-        assert!(!wire.step(sleep(BEAT)).await.unwrap(), "the leader sends nothing before that");
-        recording.0.store(1, Ordering::Release);
-        wire.step(std::future::pending()).await.unwrap();
-        assert!(matches!(wire.next().unwrap(), Some(ToEdge::Welcome(_))));
-        wire.push(&ToLeader::Bye).unwrap();
-        while wire.step(std::future::pending()).await.is_ok() {}
-    };
-    let (served, ()) = tokio::join!(serve(opened, &leading, ends), edge);
-    served.unwrap();
-}
-
-/// A lease that holds while it is set.
-#[derive(Debug, Default)]
-pub(super) struct Lease(pub(super) AtomicBool);
-
-impl Tenure for Lease {
-    fn holds(&self) -> bool {
-        self.0.load(Ordering::Relaxed)
-    }
-
-    fn wait(&self, _: Duration) {}
-
-    fn lost(&self) -> Option<windlass_store::Error> {
-        None
-    }
-
-    fn epoch(&self) -> u64 {
-        5
-    }
-
-    fn length(&self) -> Duration {
-        Duration::from_secs(2)
+        (!self.is_unrecorded.load(Ordering::Relaxed)).into()
     }
 }
 
@@ -163,7 +143,7 @@ async fn a_leader_whose_lease_is_uncertain_says_that_it_lives() {
             let mut wire = Wire::<ToEdge, ToLeader>::new(Box::new(far));
             let mut heard = Vec::new();
             while !matches!(heard.last(), Some(ToEdge::Clock(_))) {
-                lease.0.store(heard.iter().any(|item| matches!(item, ToEdge::Beat)), Ordering::Relaxed);
+                lease.holds.store(heard.iter().any(|item| matches!(item, ToEdge::Beat)), Ordering::Relaxed);
                 wire.step(sleep(2 * BEAT)).await.unwrap();
                 while let Some(item) = wire.next().unwrap() {
                     heard.push(item);

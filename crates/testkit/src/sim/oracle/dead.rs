@@ -1,46 +1,45 @@
 //! The limits of the dead-letter queue and of what is kept of done jobs, and their removal to make room.
 
-use windlass_engine::{Capacity, ClientId, JobId, JobState, QueueId, Timestamp};
+use windlass_engine::{Capacity, ClientId, JobId, JobState, JobStateKind, QueueId, Timestamp};
 
-use super::{Checked, Oracle, id_of};
+use super::{Checked, JobMemo, Oracle, id_of};
 
 impl Oracle {
-    /// The dead jobs; the first to be dropped comes first.
-    fn dead(&self) -> Vec<(Timestamp, JobId)> {
-        let dead = self.jobs.iter().filter_map(|memo| match memo.job.state {
-            JobState::Dead(until) => Some((until, id_of(memo))),
+    /// The jobs that are over in this way; the first to be dropped comes first.
+    fn over(&self, kind: JobStateKind) -> Vec<(Timestamp, JobId)> {
+        let over = self.jobs.iter().filter(|memo| is(memo, kind)).filter_map(|memo| match memo.job.state {
+            JobState::Dead(until) | JobState::Done(until) => Some((until, id_of(memo))),
             _ => None,
         });
-        let mut dead: Vec<_> = dead.collect();
-        dead.sort_unstable();
-        dead
+        let mut over: Vec<_> = over.collect();
+        over.sort_unstable();
+        over
+    }
+
+    fn bytes_of(&self, kind: JobStateKind) -> u64 {
+        self.jobs.iter().filter(|memo| is(memo, kind)).map(|memo| memo.job.weight_bytes()).sum()
+    }
+
+    fn dead(&self) -> Vec<(Timestamp, JobId)> {
+        self.over(JobStateKind::Dead)
+    }
+
+    fn done(&self) -> Vec<(Timestamp, JobId)> {
+        self.over(JobStateKind::Done)
     }
 
     fn dead_bytes(&self) -> u64 {
-        let dead = self.jobs.iter().filter(|memo| matches!(memo.job.state, JobState::Dead(_)));
-        dead.map(|memo| memo.job.weight_bytes()).sum()
+        self.bytes_of(JobStateKind::Dead)
+    }
+
+    fn done_bytes(&self) -> u64 {
+        self.bytes_of(JobStateKind::Done)
     }
 
     /// Their bytes that are never on the disk alone.
     fn dead_memory_bytes(&self) -> u64 {
-        let dead = self.jobs.iter().filter(|memo| matches!(memo.job.state, JobState::Dead(_)));
+        let dead = self.jobs.iter().filter(|memo| is(memo, JobStateKind::Dead));
         dead.map(|memo| memo.job.weight_bytes() - memo.job.payload.body_len() as u64).sum()
-    }
-
-    /// The done jobs; the first to be forgotten comes first.
-    fn done(&self) -> Vec<(Timestamp, JobId)> {
-        let done = self.jobs.iter().filter_map(|memo| match memo.job.state {
-            JobState::Done(until) => Some((until, id_of(memo))),
-            _ => None,
-        });
-        let mut done: Vec<_> = done.collect();
-        done.sort_unstable();
-        done
-    }
-
-    fn done_bytes(&self) -> u64 {
-        let done = self.jobs.iter().filter(|memo| matches!(memo.job.state, JobState::Done(_)));
-        done.map(|memo| memo.job.weight_bytes()).sum()
     }
 
     /// Whether what ended well takes more than its share.
@@ -165,4 +164,8 @@ impl Oracle {
         self.count_total(id, |totals| totals.purged += 1);
         self.remove(id);
     }
+}
+
+fn is(memo: &JobMemo, kind: JobStateKind) -> bool {
+    memo.job.state.kind() == kind
 }
