@@ -126,6 +126,7 @@ pub fn start(kept: &Clock, wall_ahead_ms: Option<i64>) {
 /// The wall clock of the store's place is this many milliseconds ahead of the time since boot.
 pub fn keep_wall(wall_ahead_ms: i64) {
     with_clocks(|clocks| clocks.wall_ahead_ms = Some(wall_ahead_ms));
+    LATEST.set(None);
 }
 
 /// How far the machine's wall clock is ahead of the one that counts, in milliseconds: that of the store's place, or of

@@ -1,10 +1,11 @@
 //! A hub whose store belongs to the daemon only for a time.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use windlass_engine::Timestamp;
+use windlass_engine::{Reading, Timestamp};
 use windlass_store::{Error as StoreError, Tenure};
 
 use super::Hub;
@@ -127,9 +128,25 @@ impl Hub {
         }
     }
 
-    /// Whether the store belongs to this daemon now.
+    /// Whether the store belongs to this daemon now. Whoever acts then goes by the wall clock of the store's place as the
+    /// last renewal found it: the machine may have slept before, and what is not due must not be released until the next
+    /// tick corrects the clock.
     pub fn may_act(&self) -> bool {
-        self.tenure.as_ref().is_none_or(|tenure| tenure.holds())
+        let Some(tenure) = &self.tenure else { return true };
+        let holds = tenure.holds();
+        if holds
+            && let Some(ahead_ms) = tenure.wall_ahead_ms()
+            && self.wall_ahead_ms.load(Ordering::Acquire) != ahead_ms
+        {
+            self.wall_ahead_ms.store(ahead_ms, Ordering::Release);
+            clock::keep_wall(ahead_ms);
+        }
+        holds
+    }
+
+    /// The time of a visit whose thread has read the clocks before it asked whether it [may act](Self::may_act).
+    pub(super) fn time_of_visit(&self, read_before: &Reading) -> Reading {
+        if self.tenure.is_some() { clock::read() } else { *read_before }
     }
 
     /// Why the store belongs to this daemon no more.
@@ -143,7 +160,7 @@ impl Hub {
     pub fn assure(&self) -> bool {
         const LOOK_EVERY: Duration = Duration::from_millis(100);
         let Some(tenure) = &self.tenure else { return true };
-        while !tenure.holds() {
+        while !self.may_act() {
             if tenure.lost().is_some() {
                 return false;
             }

@@ -177,7 +177,7 @@ impl Hub {
         for Batch { client, items, room, visited } in batches {
             let (core, begun) = visit.get_or_insert_with(|| {
                 let mut core = self.lock();
-                core.begin(now, &self.budget);
+                core.begin(&self.time_of_visit(now), &self.budget);
                 let begun = core.engine.work();
                 (core, begun)
             });
