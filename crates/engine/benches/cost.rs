@@ -105,7 +105,9 @@ fn life(jobs: u64, kind: &str) {
     let mut ask = |tag, command| {
         engine.apply(CLIENT, tag, command, &mut context);
         context.changes.clear();
-        std::mem::take(&mut context.events)
+        let answer = context.events.pop();
+        context.events.clear();
+        answer
     };
     ask(Tag::NONE, Ask::Client(ClientCommand::Open(ClientInfo::default())));
     let queue = Bytes::from_static(b"resize");
@@ -147,8 +149,8 @@ fn life(jobs: u64, kind: &str) {
     timed("take and finish", jobs, |_| {
         let take =
             Take { from: From::Subscriptions, select: Select::BestPriority, wait: Wait::No, worker: Bytes::new() };
-        let events = ask(Tag(1), Ask::Take(TakeCommand::Take(take)));
-        if let Some((_, Event::Reply(_, Reply::Taken(job)))) = events.first() {
+        let event = ask(Tag(1), Ask::Take(TakeCommand::Take(take)));
+        if let Some((_, Event::Reply(_, Reply::Taken(job)))) = event {
             output.clear();
             output.extend_from_slice(&job.body);
             let (job, result) = (JobRef::Id(job.id), Bytes::new());

@@ -151,17 +151,22 @@ impl Meta {
     // ---- counters --------------------------------------------------------------------------------------------------
 
     /// Counts an event of a job of this protocol.
+    #[inline]
     pub(crate) fn count(&mut self, protocol: Protocol, add: impl Fn(&mut Totals)) {
-        let protocols = &mut self.kept.protocols;
-        let index = protocols.iter().position(|(other, _)| *other == protocol).unwrap_or_else(|| {
-            let at = protocols.partition_point(|(other, _)| *other < protocol);
-            protocols.insert(at, (protocol, Totals::default()));
-            at
-        });
-        if let Some((_, totals)) = protocols.get_mut(index) {
-            add(totals);
-        }
         add(&mut self.kept.totals);
+        match self.kept.protocols.iter_mut().find(|(other, _)| *other == protocol) {
+            Some((_, totals)) => add(totals),
+            None => self.begin_count(protocol, add),
+        }
+    }
+
+    #[cold]
+    fn begin_count(&mut self, protocol: Protocol, add: impl Fn(&mut Totals)) {
+        let protocols = &mut self.kept.protocols;
+        let at = protocols.partition_point(|(other, _)| *other < protocol);
+        let mut totals = Totals::default();
+        add(&mut totals);
+        protocols.insert(at, (protocol, totals));
     }
 
     /// Counts a worker that missed its heartbeats.

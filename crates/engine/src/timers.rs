@@ -64,6 +64,15 @@ impl Timers {
         }
     }
 
+    /// Whether a timer may have fired, a sleeper was woken, or a sweep pays.
+    #[inline]
+    pub(crate) fn have_due(&self, now: Timestamp, wall: Timestamp) -> bool {
+        let is_due = |heap: &BinaryHeap<Reverse<(Timestamp, Timer)>>, by: Timestamp| {
+            heap.peek().is_some_and(|Reverse((at, _))| *at <= by)
+        };
+        is_due(&self.heap, now) || is_due(&self.by_wall, wall) || !self.woken.is_empty() || self.is_cluttered()
+    }
+
     /// When the earliest timer fires, by the engine's time.
     pub(crate) fn next_at(&self, skew_ms: i64) -> Timestamp {
         let at = |heap: &BinaryHeap<Reverse<(Timestamp, Timer)>>| heap.peek().map_or(Timestamp::NEVER, |next| next.0.0);

@@ -200,6 +200,7 @@ impl<'a> Waiters<'a> {
     pub(crate) fn stop_waking_to_take(&mut self, id: ClientId, wait: Wait) -> Outcome<Option<QueueId>> {
         let client = self.clients.opened(id)?;
         match client.blocked() {
+            None if matches!(client.waiting, Waiting::Nothing) => Ok(None),
             Some(_) if client.may_block_more() && !matches!(wait, Wait::Until(_)) => Ok(None),
             Some(_) | None => self.stop_waking(id),
         }

@@ -99,12 +99,14 @@ impl Watchers {
         }
     }
 
+    /// Whether there are notices of this visit. Nearly always there is none, and to drain nothing takes longer than to look.
+    pub(crate) const fn have_noted(&self) -> bool {
+        !self.noted.is_empty()
+    }
+
     /// Sends the notices of this visit.
     pub(crate) fn notify(&mut self, context: &mut Context) {
-        // Nearly always there is none, and to drain nothing takes longer than to look.
-        if !self.noted.is_empty() {
-            self.noted.drain(..).for_each(|(client, watched)| context.notify(client, Notice::Watched(watched)));
-        }
+        self.noted.drain(..).for_each(|(client, watched)| context.notify(client, Notice::Watched(watched)));
     }
 }
 

@@ -5,7 +5,7 @@
 use bytes::Bytes;
 
 use super::ahead::look_ahead;
-use super::place::{count, move_job, observe_wait, remember_move};
+use super::place::{count_taken, move_job, remember_move};
 use super::state::State;
 use crate::clients::{Client, Served};
 use crate::context::Context;
@@ -86,8 +86,7 @@ pub(super) fn hand_out(
     {
         known.set_last_queue(birth);
     }
-    count(state, slot, |totals| totals.taken += 1);
-    observe_wait(state, slot);
+    count_taken(state, slot);
     let Some(job) = state.jobs.at(slot) else { return };
     // A connection-bound lease ends with the daemon, so it is not journalled.
     if job.lease().is_some_and(|lease| !lease.connection_bound()) {
@@ -119,9 +118,11 @@ fn lease_job(state: &mut State, client: ClientId, slot: Slot, terms: LeaseTerms,
         None => Token::of(boot_count, attempts),
     };
     // A worker without a name has no heartbeat. The client of another protocol does not know reservations.
-    let own = state.clients.protocol_of(client);
-    let is_foreign = own.is_some_and(|own| own != job.protocol) && job.cycle().is_none();
-    let holder = match terms.connection_bound || terms.is_reservation() && worker.is_empty() && is_foreign {
+    let is_foreign = || {
+        let own = state.clients.protocol_of(client);
+        own.is_some_and(|own| own != job.protocol) && job.cycle().is_none()
+    };
+    let holder = match terms.connection_bound || terms.is_reservation() && worker.is_empty() && is_foreign() {
         true => Holder::Connection(client),
         false => Holder::Named(worker.into()),
     };

@@ -32,14 +32,35 @@ enum Due {
 }
 
 /// Advances the engine to `context.now`. A time in the past is ignored.
+#[inline]
 pub(super) fn catch_up(state: &mut State, context: &mut Context) {
     if state.is_behind(context) {
         reach(state, context);
     }
     context.now = state.now;
-    if state.holds_due {
-        return;
+    if !state.holds_due && has_something_due(state) {
+        do_due(state, context);
     }
+}
+
+/// Whether anything may be due. Every command asks, and nearly always nothing is.
+#[inline]
+fn has_something_due(state: &State) -> bool {
+    let (now, wall) = (state.now, state.wall());
+    state.began.is_none()
+        || state.jobs.has_timed_due(now, wall)
+        || state.timers.have_due(now, wall)
+        || state.schedules.have_due(now, wall)
+        || state.batches.next_at() <= now
+        || has_past_to_drop(state)
+        || state.starved.again_at().is_some()
+        || has_waited(state)
+        || state.queues.has_unsaved()
+        || state.queues.has_dropped()
+}
+
+#[inline(never)]
+fn do_due(state: &mut State, context: &mut Context) {
     if state.began.is_none() {
         begin(state, context);
     }
@@ -61,7 +82,7 @@ pub(super) fn catch_up(state: &mut State, context: &mut Context) {
         drop_past(state, context);
         end_visit(state, context);
     }
-    if serve_starved(state, context) {
+    if state.starved.again_at().is_some() && serve_starved(state, context) {
         end_visit(state, context);
     }
     if has_waited(state) {
@@ -88,14 +109,18 @@ fn begin(state: &mut State, context: &mut Context) {
 }
 
 /// Records what visits have changed in queues besides their settings. Nearly always there is nothing.
+#[inline]
 pub(super) fn remember_queues(state: &mut State, context: &mut Context) {
     if state.queues.has_unsaved() {
         state.queues.save_buckets(false, state.now, &mut state.timers, &mut context.changes);
     }
-    state.queues.remember_dropped(&mut context.changes);
+    if state.queues.has_dropped() {
+        state.queues.remember_dropped(&mut context.changes);
+    }
 }
 
 /// Takes over the time of a context, and begins the day.
+#[inline(never)]
 fn reach(state: &mut State, context: &mut Context) {
     state.now = state.now.max(context.now);
     state.skew_ms = context.clock.skew_ms;
@@ -116,11 +141,14 @@ pub(super) fn end_visit(state: &mut State, context: &mut Context) {
             advance(state, id, context);
         }
         // Handing out an unclaimed job marks its batch.
-        if !serve_unclaimed(state, context) && state.caused.is_empty() {
+        let any = state.queues.may_serve_unclaimed() && serve_unclaimed(state, context);
+        if !any && state.caused.is_empty() {
             break;
         }
     }
-    state.watchers.notify(context);
+    if state.watchers.have_noted() {
+        state.watchers.notify(context);
+    }
     if state.queues.take_nearly_full() {
         context.warn(WarningKind::QueuesNearlyFull, Default::default);
     }

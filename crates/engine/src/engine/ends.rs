@@ -191,7 +191,8 @@ fn end_joined(state: &mut State, id: JobId, end: &End, context: &mut Context) {
 /// Notifies all listeners of a job's end, the newest first, once for each registration, and removes them. If there
 /// is none, the job keeps the name under which its end is collected, unless too much is kept already.
 pub(super) fn notify_listeners(state: &mut State, slot: Slot, end: &End, context: &mut Context) {
-    let Some(job) = state.jobs.at(slot).map(|job| job.id) else { return };
+    // Without extra fields it has no listeners and no collector.
+    let Some(job) = state.jobs.at(slot).filter(|job| job.extra.is_some()).map(|job| job.id) else { return };
     let listeners = state.jobs.take_listeners(slot);
     let room = (state.limits.jobs_bytes_max.min(state.limits.memory_max) / KEPT_SHARE)
         .saturating_sub(state.jobs.kept().uncollected);

@@ -9,7 +9,9 @@ use super::checks::{check_body, is_holder, leased, left, may_be_lost_with_daemon
 use super::ends::{end_well, notify_end};
 use super::failures::{EXPIRED_KIND, bury_unconvertible, fail_job};
 use super::joined::joined;
-use super::place::{count, count_success, move_job, observe_run, remember_move, remember_put, remove_job};
+use super::place::{
+    count, count_succeeded, count_success, move_job, observe_run, remember_move, remember_put, remove_job,
+};
 use super::requeue::{go_round, make_ready, void_token};
 use super::state::State;
 use super::warnings::warn_unfit;
@@ -44,14 +46,18 @@ fn finish(state: &mut State, job: &JobRef, proof: Proof, result: &Bytes, call: &
     };
     must_be(state, slot, QueueKind::Work)?;
     let Some(job) = state.jobs.at(slot) else { return Err(Refusal::NotFound(Thing::Job)) };
-    let id = job.id;
-    count(state, slot, |totals| totals.succeeded += 1);
-    observe_run(state, slot);
-    // A client without a protocol is one of HTTP's.
-    let by = state.clients.protocol_of(call.client).or(Some(Protocol::HTTP));
-    notify_end(state, slot, &End::Succeeded { result: result.clone(), by }, call.context);
-    count_success(state, slot, call.context);
-    end_well(state, slot, (result, by), call.context);
+    let (id, has_extra) = (job.id, job.extra.is_some());
+    count_succeeded(state, slot);
+    if has_extra || !state.followers.is_empty() || state.schedules.have_runs() {
+        // A client without a protocol is one of HTTP's.
+        let by = state.clients.protocol_of(call.client).or(Some(Protocol::HTTP));
+        notify_end(state, slot, &End::Succeeded { result: result.clone(), by }, call.context);
+        count_success(state, slot, call.context);
+        end_well(state, slot, (result, by), call.context);
+    } else {
+        // No client hears of its end, and nothing of it is kept.
+        remove_job(state, slot, call.context);
+    }
     call.acknowledge(Reply::Finished(id));
     Ok(())
 }

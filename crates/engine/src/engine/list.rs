@@ -186,9 +186,9 @@ pub(super) fn list_workers(state: &State, (after, limit): (Cursor, u32), call: &
     let mut workers = state.workers.from(after.0);
     let row = |(_, worker): (u64, &Worker)| {
         let held = state.jobs.holders().held_by_worker(worker.name());
-        let shown = |id: &JobId| {
-            let job = state.jobs.get(*id)?;
-            Some((*id, state.queues.at(job.queue)?.image().name.clone(), job.lease()?.taken_at))
+        let shown = |id: JobId| {
+            let job = state.jobs.get(id)?;
+            Some((id, state.queues.at(job.queue)?.image().name.clone(), job.lease()?.taken_at))
         };
         let waits = |id: &ClientId| state.clients.get(*id).is_some_and(Client::waits);
         state.work.spend(ROW + STEP * worker.clients().count() as u64);

@@ -49,7 +49,7 @@ pub(super) fn apply_in_part(state: &mut State, client: ClientId, command: &Comma
             stop_listening_to_some(state, client, limit, context);
         }
         forget_last_subscriptions(state, client, limit, context);
-        let held: Vec<JobId> = state.jobs.holders().held_by(client).iter().copied().take(limit).collect();
+        let held: Vec<JobId> = state.jobs.holders().held_by(client).iter().take(limit).collect();
         held.iter().for_each(|job| lose_attempt(state, *job));
         held.into_iter().for_each(|job| lose_job(state, job, context));
         push_caused(state, context);
@@ -61,7 +61,7 @@ pub(super) fn apply_in_part(state: &mut State, client: ClientId, command: &Comma
 }
 
 fn stop_listening_to_some(state: &mut State, client: ClientId, limit: usize, context: &mut Context) {
-    let heard: Vec<JobId> = state.jobs.holders().listened_by(client).iter().copied().take(limit).collect();
+    let heard: Vec<JobId> = state.jobs.holders().listened_by(client).iter().take(limit).collect();
     heard.into_iter().for_each(|job| stop_listening(state, job, client, context));
 }
 

@@ -20,12 +20,17 @@ pub(super) fn insert_job(state: &mut State, job: Job) -> Slot {
 
 /// A job that was added comes into its state.
 fn list(state: &mut State, slot: Slot) {
-    state.jobs.list(slot, &mut state.timers);
-    if let Some(job) = state.jobs.at(slot) {
-        state.followers.extend(job.behind().map(|ahead| (ahead, job.id)));
-        state.queues.add_key(job, state.reader.as_deref(), state.now);
+    let State { jobs, queues, followers, reader, batches, timers, now, .. } = state;
+    let Some(job) = jobs.list(slot, timers) else { return };
+    if let Some(ahead) = job.behind() {
+        followers.insert((ahead, job.id));
     }
-    enter(state, slot);
+    queues.add_key(job, reader.as_deref(), *now);
+    queues.enter(job, slot, *now, timers);
+    batches.count_live(job.member(), job.state.kind(), 1);
+    if !state.watchers.is_empty() {
+        show(state, slot, true);
+    }
 }
 
 /// Inserts a job from a journal or another engine. What ended with the old connections is released.
@@ -53,18 +58,24 @@ pub(super) fn list_recalled(state: &mut State, slot: Slot) {
 
 /// Removes a job, and from the journal if it was there. The caller notifies the listeners.
 pub(super) fn remove_job(state: &mut State, slot: Slot, context: &mut Context) {
-    leave(state, slot);
-    count_run(state, slot, context);
+    let State { jobs, queues, batches, .. } = state;
+    let Some(job) = jobs.at(slot) else { return };
+    queues.leave(job);
+    if job.member().is_some() {
+        batches.count_live(job.member(), job.state.kind(), -1);
+        count_run(state, slot, context);
+    }
     if !state.watchers.is_empty() {
         show(state, slot, false);
     }
     let Some(job) = state.jobs.remove(slot, &mut state.timers) else { return };
-    state.queues.note_unclaimed(job.queue);
-    state.queues.remove_key(&job, &mut state.timers);
+    state.queues.job_removed(&job, &mut state.timers);
     let ahead = job.behind();
     ahead.map(|ahead| state.followers.remove(&(ahead, job.id)));
     // A job that had ended gave its key back then.
-    is_over(state, (job.id, ahead.filter(|_| !job.is_over())), context);
+    if ahead.is_some() || !state.followers.is_empty() {
+        is_over(state, (job.id, ahead.filter(|_| !job.is_over())), context);
+    }
     if job.durable {
         context.remember(Change::JobGone(job.id));
     }
@@ -73,9 +84,17 @@ pub(super) fn remove_job(state: &mut State, slot: Slot, context: &mut Context) {
 
 /// Moves a job to another state, in which it is not over. The caller updates the journal and serves waiting clients.
 pub(super) fn move_job(state: &mut State, slot: Slot, to: JobState) {
-    leave(state, slot);
-    state.jobs.set_state(slot, to, state.now.shifted(state.skew_ms), &mut state.timers);
-    enter(state, slot);
+    let wall = state.wall();
+    let State { jobs, queues, batches, timers, now, .. } = state;
+    let Some(job) = jobs.at(slot) else { return };
+    queues.leave(job);
+    batches.count_live(job.member(), job.state.kind(), -1);
+    let Some(job) = jobs.set_state(slot, to, wall, timers) else { return };
+    queues.enter(job, slot, *now, timers);
+    batches.count_live(job.member(), job.state.kind(), 1);
+    if !state.watchers.is_empty() {
+        show(state, slot, true);
+    }
 }
 
 /// Moves a job to a state in which it is over. The caller updates the journal.
@@ -125,23 +144,6 @@ fn show(state: &mut State, slot: Slot, is_there: bool) {
     state.watchers.note_job(queue, body, change);
 }
 
-/// A job has come into its state.
-fn enter(state: &mut State, slot: Slot) {
-    let Some(job) = state.jobs.at(slot) else { return };
-    state.queues.enter(job, slot, state.now, &mut state.timers);
-    state.batches.count_live(job.member(), job.state.kind(), 1);
-    if !state.watchers.is_empty() {
-        show(state, slot, true);
-    }
-}
-
-/// A job is about to leave its state.
-fn leave(state: &mut State, slot: Slot) {
-    let Some(job) = state.jobs.at(slot) else { return };
-    state.queues.leave(job);
-    state.batches.count_live(job.member(), job.state.kind(), -1);
-}
-
 /// Journals a job's new state, if the journal has the job.
 pub(super) fn remember_move(state: &State, slot: Slot, context: &mut Context) {
     if let Some(job) = state.jobs.at(slot).filter(|job| job.durable) {
@@ -157,21 +159,41 @@ pub(super) fn remember_put(state: &State, slot: Slot, context: &mut Context) {
 }
 
 /// Counts an event of a job.
+#[inline]
 pub(super) fn count(state: &mut State, slot: Slot, add: impl Fn(&mut Totals)) {
-    if let Some(job) = state.jobs.at(slot) {
-        if let Some(figures) = state.queues.figures_mut(job.queue) {
-            figures.count(job.protocol, &add);
-        }
-        state.meta.count(job.protocol, add);
+    let State { jobs, queues, meta, .. } = state;
+    let Some(job) = jobs.at(slot) else { return };
+    if let Some(figures) = queues.figures_mut(job.queue) {
+        figures.count(job.protocol, &add);
     }
+    meta.count(job.protocol, add);
 }
 
-/// Records how long a job waited that is taken now.
-pub(super) fn observe_wait(state: &mut State, slot: Slot) {
+/// Counts a job that is taken now, and how long it waited.
+pub(super) fn count_taken(state: &mut State, slot: Slot) {
     let wall = state.wall();
-    if let Some((job, figures)) = figures_of(state, slot) {
+    let add = |totals: &mut Totals| totals.taken += 1;
+    let State { jobs, queues, meta, .. } = state;
+    let Some(job) = jobs.at(slot) else { return };
+    if let Some(figures) = queues.figures_mut(job.queue) {
+        figures.count(job.protocol, add);
         figures.waited.observe(wall.ms_since(job.ready_at));
     }
+    meta.count(job.protocol, add);
+}
+
+/// Counts a job whose worker reports success now, and how long it ran.
+pub(super) fn count_succeeded(state: &mut State, slot: Slot) {
+    let add = |totals: &mut Totals| totals.succeeded += 1;
+    let State { jobs, queues, meta, now, .. } = state;
+    let Some(job) = jobs.at(slot) else { return };
+    if let Some(figures) = queues.figures_mut(job.queue) {
+        figures.count(job.protocol, add);
+        if let Some(lease) = job.lease() {
+            figures.ran.observe(now.ms_since(lease.taken_at));
+        }
+    }
+    meta.count(job.protocol, add);
 }
 
 /// Records how long a job ran whose worker reports now.

@@ -9,11 +9,12 @@ use super::coalesce::{Standing, absorb, apart, begin, come_back, identity, key_o
 use super::ended::end_of;
 use super::ends::expire_job;
 use super::joined::due_at;
-use super::place::{count, insert_job, is_used, remember_put};
+use super::place::{count, insert_job, is_used};
 use super::room::{check_bytes_for, check_room_for, make_way};
 use super::serve::serve;
 use super::state::{FEW, State, own};
 use super::warnings::warn_keyless;
+use crate::change::Change;
 use crate::context::Context;
 use crate::event::{Notice, Reply};
 use crate::ids::{ClientId, JobId, QueueId, Timestamp, Token};
@@ -280,10 +281,14 @@ fn place_new(
 /// Completes the insertion of a job: counts and journals it, and serves its queue.
 fn announce(state: &mut State, slot: Slot, queue: QueueId, context: &mut Context) {
     count(state, slot, |totals| totals.pushed += 1);
-    remember_put(state, slot, context);
-    warn_keyless(state, slot, context);
+    let Some(job) = state.jobs.at(slot) else { return };
+    if job.durable {
+        context.remember(Change::JobPut(job.id));
+    }
     // The job may have expired already. Then no waiting client must get it.
-    if state.jobs.at(slot).is_some_and(|job| job.expiry().has_come(state.now, state.wall())) {
+    let has_expired = job.expiry().has_come(state.now, state.wall());
+    warn_keyless(state, (queue, slot), context);
+    if has_expired {
         expire_job(state, slot, context);
     }
     serve(state, queue, context);
@@ -354,29 +359,16 @@ fn make_job(
     context: &mut Context,
 ) -> Job {
     let wall = state.wall();
-    let cycle = match new.kind {
-        QueueKind::Work => None,
-        QueueKind::Cycle => {
-            let serial = state.queues.next_serial(queue, &mut context.changes);
-            Some(Cycle { priority: if new.front { 0 } else { serial }, boost: 0 })
-        }
-    };
     let unique = new.unique.as_ref();
     let payload = Payload::new(unique.map(|unique| &*unique.key), new.name.as_deref().unwrap_or_default(), &new.body);
-    let extra = Extra {
-        meta: new.meta.clone(),
-        expires: expires(state, queue, new),
-        key_until: unique.map_or(KeyUntil::End, |unique| unique.until),
-        cycle,
-        result_keep_ms: new.result_keep_ms,
-        lease_ms: new.lease_ms,
-        track: (new.track_ms > 0).then_some(Track { keep_ms: new.track_ms, updated_at: wall }),
-        member,
-        collector: if new.durable { Bytes::copy_from_slice(new.listen.name()) } else { Bytes::new() },
-        ..Extra::default()
-    };
-    debug_assert_eq!(extra.is_set(), extra != Extra::default());
-    let Past { ready_at, failures, state: past } = new.past.as_deref().cloned().unwrap_or_default();
+    let expires = expires(state, queue, new);
+    let extra =
+        if is_plain(new, member, expires) { None } else { extra_of(state, queue, new, (member, expires), context) };
+    let mut past = Past::default();
+    if let Some(known) = new.past.as_deref() {
+        past.clone_from(known);
+    }
+    let Past { ready_at, failures, state: past } = past;
     // Each failure was a delivery, and so is a current lease.
     let attempts = failures.saturating_add(u32::from(matches!(past, Some(JobState::Leased(_)))));
     let place = match (past, new.not_before) {
@@ -399,8 +391,51 @@ fn make_job(
         failures,
         retry: retry_of(state, queue, new),
         unfit: Unfit::NONE,
-        extra: extra.is_set().then(|| Box::new(extra)),
+        extra,
     }
+}
+
+/// Whether a new job has none of the fields that most jobs lack. Most pushes pay only for this question.
+fn is_plain(new: &NewJob, member: Option<Member>, expires: Expiry) -> bool {
+    new.kind == QueueKind::Work
+        && new.meta.is_empty()
+        && expires == Expiry::Never
+        && new.unique.as_ref().is_none_or(|unique| unique.until == KeyUntil::End)
+        && (new.result_keep_ms, new.track_ms, new.lease_ms) == (0, 0, None)
+        && member.is_none()
+        && new.listen.name().is_empty()
+}
+
+/// The fields that most jobs lack.
+#[inline(never)]
+fn extra_of(
+    state: &mut State,
+    queue: QueueId,
+    new: &NewJob,
+    (member, expires): (Option<Member>, Expiry),
+    context: &mut Context,
+) -> Option<Box<Extra>> {
+    let cycle = match new.kind {
+        QueueKind::Work => None,
+        QueueKind::Cycle => {
+            let serial = state.queues.next_serial(queue, &mut context.changes);
+            Some(Cycle { priority: if new.front { 0 } else { serial }, boost: 0 })
+        }
+    };
+    let extra = Extra {
+        meta: new.meta.clone(),
+        expires,
+        key_until: new.unique.as_ref().map_or(KeyUntil::End, |unique| unique.until),
+        cycle,
+        result_keep_ms: new.result_keep_ms,
+        lease_ms: new.lease_ms,
+        track: (new.track_ms > 0).then_some(Track { keep_ms: new.track_ms, updated_at: state.wall() }),
+        member,
+        collector: if new.durable { Bytes::copy_from_slice(new.listen.name()) } else { Bytes::new() },
+        ..Extra::default()
+    };
+    debug_assert_eq!(extra.is_set(), extra != Extra::default());
+    extra.is_set().then(|| Box::new(extra))
 }
 
 /// When a new job expires.

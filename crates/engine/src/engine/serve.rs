@@ -27,8 +27,8 @@ pub(super) fn keeps_itself_waiting(state: &State, client: ClientId, worker: &[u8
         return false;
     }
     let holders = state.jobs.holders();
-    let own = holders.held_by(client).iter().chain(holders.held_by_worker(worker)).take(OWN_JOBS_MAX);
-    let mut jobs = own.filter_map(|id| state.jobs.get(*id));
+    let own = holders.held_by(client).iter().chain(holders.held_by_worker(worker).iter()).take(OWN_JOBS_MAX);
+    let mut jobs = own.filter_map(|id| state.jobs.get(id));
     jobs.any(|job| sources.iter().any(|served| served.queue == job.queue) && state.queues.keeps_back(job))
 }
 
@@ -41,6 +41,14 @@ pub(super) enum Next {
 
 /// Serves a queue after work arrived or a woken client gave up: hands out and wakes until jobs or clients run out.
 pub(super) fn serve(state: &mut State, queue: QueueId, context: &mut Context) {
+    let Some(known) = state.queues.at(queue) else { return };
+    if known.needs_serving() {
+        serve_waiting(state, queue, context);
+    }
+    warn_unserved(state, queue, context);
+}
+
+fn serve_waiting(state: &mut State, queue: QueueId, context: &mut Context) {
     state.queues.refill(queue, state.now);
     while let Some(next) = next_served(state, queue) {
         match next {
@@ -52,7 +60,6 @@ pub(super) fn serve(state: &mut State, queue: QueueId, context: &mut Context) {
     if state.queues.at(queue).is_some_and(Queue::excludes) {
         answer_holders(state, queue, context);
     }
-    warn_unserved(state, queue, context);
 }
 
 /// Takes that wait for a job of a key that their own worker holds are answered: it may report only after that.
@@ -144,9 +151,6 @@ pub(super) fn serve_freed(state: &mut State, context: &mut Context) {
 /// Hands unclaimed jobs to waiting clients: the first job first, to the client with the heaviest subscription, then to
 /// the first come. Returns whether there was one.
 pub(super) fn serve_unclaimed(state: &mut State, context: &mut Context) -> bool {
-    if !state.queues.may_serve_unclaimed() {
-        return false;
-    }
     let mut any = false;
     while let Some((id, served, slot)) = next_unclaimed(state) {
         if context.room == 0 {

@@ -46,12 +46,12 @@ pub(super) fn close(state: &mut State, id: ClientId, context: &mut Context) {
     if state.clients.get(id).is_none() {
         return;
     }
-    let held: Vec<JobId> = state.jobs.holders().held_by(id).iter().copied().collect();
+    let held: Vec<JobId> = state.jobs.holders().held_by(id).iter().collect();
     held.iter().for_each(|job| lose_attempt(state, *job));
     // Remove it from the table first, so that it is given no more jobs.
     let worker = state.clients.close(id);
     // Stop listening before its jobs are lost: a job that lives only for its listeners must not be tried again.
-    let heard: Vec<JobId> = state.jobs.holders().listened_by(id).iter().copied().collect();
+    let heard: Vec<JobId> = state.jobs.holders().listened_by(id).iter().collect();
     heard.into_iter().for_each(|job| stop_listening(state, job, id, context));
     held.into_iter().for_each(|job| lose_job(state, job, context));
     state.jobs.forget_client(id);
@@ -169,7 +169,7 @@ pub(super) fn count_out(state: &mut State, own: Option<Protocol>, served: Served
 
 /// Gives back the jobs that a connection holds, of one queue or of all.
 fn give_back(state: &mut State, id: ClientId, queue: Option<QueueId>, context: &mut Context) {
-    let held: Vec<JobId> = state.jobs.holders().held_by(id).iter().copied().collect();
+    let held: Vec<JobId> = state.jobs.holders().held_by(id).iter().collect();
     for job in held {
         if queue.is_none() || state.jobs.get(job).map(|job| job.queue) == queue {
             lose_attempt(state, job);

@@ -7,6 +7,7 @@ use crate::context::Context;
 use crate::ids::QueueId;
 use crate::jobs::{Job, Slot};
 use crate::outcome::End;
+use crate::queues::Queue;
 use crate::warning::WarningKind;
 
 /// The longest text of an example, in bytes.
@@ -55,14 +56,30 @@ pub(super) fn warn_end(state: &State, slot: Slot, end: &End, kept: bool, context
 }
 
 /// Records that jobs of one protocol wait where only workers of others serve.
+#[inline]
 pub(super) fn warn_unserved(state: &mut State, queue: QueueId, context: &mut Context) {
+    if state.queues.at(queue).is_some_and(Queue::may_be_unserved) {
+        warn_if_unserved(state, queue, context);
+    }
+}
+
+#[inline(never)]
+fn warn_if_unserved(state: &mut State, queue: QueueId, context: &mut Context) {
     if let Some((name, jobs, workers)) = state.queues.take_unserved(queue, state.now) {
         context.warn(WarningKind::Unserved { jobs, workers }, || (name, Bytes::new(), Bytes::new()));
     }
 }
 
 /// Counts a new job in which no key could be read, and warns of it.
-pub(super) fn warn_keyless(state: &mut State, slot: Slot, context: &mut Context) {
+#[inline]
+pub(super) fn warn_keyless(state: &mut State, (queue, slot): (QueueId, Slot), context: &mut Context) {
+    if state.queues.at(queue).is_some_and(Queue::has_keys) {
+        warn_if_keyless(state, slot, context);
+    }
+}
+
+#[inline(never)]
+fn warn_if_keyless(state: &mut State, slot: Slot, context: &mut Context) {
     if let Some(job) = state.jobs.at(slot).filter(|job| state.queues.lacks_key(job)) {
         let queue = job.queue;
         warn_job(state, WarningKind::Keyless, slot, context);

@@ -156,7 +156,7 @@ pub(super) fn forget_worker(state: &mut State, number: u64, context: &mut Contex
     state.clients.set_worker(worker.clients(), None);
     let held = state.jobs.remove_worker(worker.name());
     let all = state.limits.requeue_dead_workers;
-    for id in held {
+    for id in held.iter() {
         let is_foreign = |own| state.jobs.get(id).is_some_and(|job| job.protocol != own && job.cycle().is_none());
         if all || worker.protocol().is_some_and(is_foreign) {
             lose_attempt(state, id);

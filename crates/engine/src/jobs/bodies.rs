@@ -19,19 +19,28 @@ pub(super) struct Bodies {
 }
 
 impl Bodies {
+    #[inline]
     pub(super) fn add(&mut self, payload: &Payload) {
-        match payload.stored() {
-            None => self.here_bytes += payload.body().len() as u64,
-            Some(new) => {
-                self.jobs += 1;
-                self.bytes += u64::from(new.len);
-            }
+        if let Some(bytes) = payload.bytes_here() {
+            self.here_bytes += bytes as u64;
+        } else if let Some(new) = payload.stored() {
+            self.add_stored(new);
         }
     }
 
+    #[inline(never)]
+    fn add_stored(&mut self, new: Stored) {
+        self.jobs += 1;
+        self.bytes += u64::from(new.len);
+    }
+
     /// A job has gone.
+    #[inline]
     pub(super) fn remove(&mut self, payload: &Payload) {
-        self.take((payload.stored(), payload.body_len()));
+        match payload.bytes_here() {
+            Some(bytes) => self.here_bytes -= bytes as u64,
+            None => self.take((payload.stored(), payload.body_len())),
+        }
     }
 
     /// A job's payload was replaced.

@@ -34,13 +34,25 @@ impl ByState {
     }
 
     /// A job has entered its state.
+    #[inline]
     pub(super) fn enter(&mut self, job: &Job, timers: &mut Timers) {
         self.counts.count(job.protocol, job.state.kind(), 1);
-        self.timed.insert(job.id, &job.state);
-        if let JobState::Leased(lease) = &job.state {
-            timers.set(lease.alarm_at, Timer::Lease(job.id));
-            self.holders.hold(job.id, lease);
+        match &job.state {
+            JobState::Ready | JobState::Parked => {}
+            JobState::Leased(lease) => {
+                timers.set(lease.alarm_at, Timer::Lease(job.id));
+                self.holders.hold(job.id, lease);
+                self.names.enter(job);
+            }
+            JobState::Scheduled(_) | JobState::Retrying(_) | JobState::Dead(_) | JobState::Done(_) => {
+                self.enter_timed(job);
+            }
         }
+    }
+
+    #[inline(never)]
+    fn enter_timed(&mut self, job: &Job) {
+        self.timed.insert(job.id, &job.state);
         self.names.enter(job);
         if job.is_over() {
             self.kept.add(Kept::of(job));
@@ -48,13 +60,25 @@ impl ByState {
     }
 
     /// A job is about to leave its state.
+    #[inline]
     pub(super) fn leave(&mut self, job: &Job, timers: &mut Timers) {
         self.counts.count(job.protocol, job.state.kind(), -1);
-        self.timed.remove(job.id, &job.state);
-        if let JobState::Leased(lease) = &job.state {
-            timers.cancel(lease.alarm_at);
-            self.holders.release(job.id, lease);
+        match &job.state {
+            JobState::Ready | JobState::Parked => {}
+            JobState::Leased(lease) => {
+                timers.cancel(lease.alarm_at);
+                self.holders.release(job.id, lease);
+                self.names.leave(job);
+            }
+            JobState::Scheduled(_) | JobState::Retrying(_) | JobState::Dead(_) | JobState::Done(_) => {
+                self.leave_timed(job);
+            }
         }
+    }
+
+    #[inline(never)]
+    fn leave_timed(&mut self, job: &Job) {
+        self.timed.remove(job.id, &job.state);
         self.names.leave(job);
         if job.is_over() {
             self.kept.subtract(Kept::of(job));

@@ -12,18 +12,21 @@ pub(super) struct Counts(Vec<(Protocol, StateCounts)>);
 
 impl Counts {
     /// Counts a job that enters a state (1) or leaves one (-1).
+    #[inline]
     pub(super) fn count(&mut self, protocol: Protocol, state: JobStateKind, by: i64) {
-        let states = match self.0.iter_mut().find(|(other, _)| *other == protocol) {
-            Some((_, states)) => states,
-            None => {
-                let at = self.0.partition_point(|(other, _)| *other < protocol);
-                self.0.insert(at, (protocol, StateCounts::default()));
-                return self.count(protocol, state, by);
-            }
+        let Some((_, states)) = self.0.iter_mut().find(|(other, _)| *other == protocol) else {
+            return self.count_first(protocol, state, by);
         };
         if let Some(n) = states.get_mut(state as usize) {
             *n = n.saturating_add_signed(by);
         }
+    }
+
+    #[cold]
+    fn count_first(&mut self, protocol: Protocol, state: JobStateKind, by: i64) {
+        let at = self.0.partition_point(|(other, _)| *other < protocol);
+        self.0.insert(at, (protocol, StateCounts::default()));
+        self.count(protocol, state, by);
     }
 
     /// The counts of each protocol that has any jobs, in order.

@@ -7,13 +7,16 @@ use hashbrown::HashMap;
 use hashbrown::hash_map::Entry;
 
 use super::job::Job;
+use super::job_set::JobSet;
 use super::state::{Holder, Lease};
 use super::table::Jobs;
 use crate::held::{Held, Share, hashed, heap, tree};
 use crate::ids::{ClientId, JobId, Protocol};
 
 /// The jobs of a client that has none.
-static NONE: BTreeSet<JobId> = BTreeSet::new();
+static NONE: JobSet = JobSet::NONE;
+/// The jobs of a name under which nothing is collected.
+static NOTHING: BTreeSet<JobId> = BTreeSet::new();
 
 /// Jobs by the clients that hold them or listen to them.
 ///
@@ -21,11 +24,11 @@ static NONE: BTreeSet<JobId> = BTreeSet::new();
 #[derive(Debug)]
 pub(crate) struct Holders {
     /// Connection-bound leases.
-    by_connection: HashMap<ClientId, BTreeSet<JobId>, FixedState>,
+    by_connection: HashMap<ClientId, JobSet, FixedState>,
     /// Time-bound leases of the workers that are registered, taken since the registration, and their reservations of
     /// the daemon's earlier life.
-    by_worker: HashMap<Box<[u8]>, BTreeSet<JobId>, FixedState>,
-    by_listener: HashMap<ClientId, BTreeSet<JobId>, FixedState>,
+    by_worker: HashMap<Box<[u8]>, JobSet, FixedState>,
+    by_listener: HashMap<ClientId, JobSet, FixedState>,
     /// By the name under which a client of the job's protocol collects its end.
     by_collector: HashMap<(Protocol, Box<[u8]>), BTreeSet<JobId>, FixedState>,
     /// Bytes of listeners, of collectors and of the names in leases.
@@ -51,9 +54,10 @@ impl Holders {
     }
 
     /// A lease of this job begins.
+    #[inline]
     pub(super) fn hold(&mut self, id: JobId, lease: &Lease) {
         match &lease.holder {
-            Holder::Connection(holder) => drop(self.by_connection.entry(*holder).or_default().insert(id)),
+            Holder::Connection(holder) => self.by_connection.entry(*holder).or_default().insert(id),
             Holder::Named(name) => {
                 self.held.add(heap(name.len()));
                 self.hold_for(id, name);
@@ -64,10 +68,11 @@ impl Holders {
 
     /// A worker has this job, whose lease has begun.
     pub(super) fn hold_for(&mut self, id: JobId, worker: &[u8]) {
-        self.by_worker.get_mut(worker).map(|held| held.insert(id));
+        self.by_worker.get_mut(worker).into_iter().for_each(|held| held.insert(id));
     }
 
     /// A lease of this job ends.
+    #[inline]
     pub(super) fn release(&mut self, id: JobId, lease: &Lease) {
         let held = match &lease.holder {
             Holder::Connection(holder) => self.by_connection.get_mut(holder),
@@ -77,17 +82,19 @@ impl Holders {
             }
             Holder::Away(_) => None,
         };
-        held.map(|held| held.remove(&id));
+        if let Some(held) = held {
+            held.remove(id);
+        }
     }
 
     /// The jobs that a connection holds.
-    pub(crate) fn held_by(&self, client: ClientId) -> &BTreeSet<JobId> {
+    pub(crate) fn held_by(&self, client: ClientId) -> &JobSet {
         self.by_connection.get(&client).unwrap_or(&NONE)
     }
 
     /// The jobs of all connection-bound leases.
     pub(crate) fn of_connections(&self) -> impl Iterator<Item = JobId> {
-        self.by_connection.values().flatten().copied()
+        self.by_connection.values().flat_map(JobSet::iter)
     }
 
     /// The connections that hold or have held jobs, and how many they hold.
@@ -97,16 +104,16 @@ impl Holders {
 
     /// From now on the leases of this worker are recorded.
     pub(super) fn add_worker(&mut self, name: &[u8]) {
-        self.by_worker.insert(name.into(), BTreeSet::new());
+        self.by_worker.insert(name.into(), JobSet::default());
     }
 
     /// The jobs that a worker has leased since it was added, and still holds.
-    pub(crate) fn held_by_worker(&self, name: &[u8]) -> &BTreeSet<JobId> {
+    pub(crate) fn held_by_worker(&self, name: &[u8]) -> &JobSet {
         self.by_worker.get(name).unwrap_or(&NONE)
     }
 
     /// The jobs that a worker has leased since it was added, whose leases continue.
-    pub(super) fn remove_worker(&mut self, name: &[u8]) -> BTreeSet<JobId> {
+    pub(super) fn remove_worker(&mut self, name: &[u8]) -> JobSet {
         self.by_worker.remove(name).unwrap_or_default()
     }
 
@@ -118,11 +125,11 @@ impl Holders {
     /// A client no longer listens that did this many times.
     pub(super) fn unlisten(&mut self, id: JobId, client: ClientId, times: usize) {
         self.held.subtract(LISTENER * times as u64);
-        self.by_listener.get_mut(&client).map(|jobs| jobs.remove(&id));
+        self.by_listener.get_mut(&client).into_iter().for_each(|jobs| jobs.remove(id));
     }
 
     /// The jobs to which a client listens.
-    pub(crate) fn listened_by(&self, client: ClientId) -> &BTreeSet<JobId> {
+    pub(crate) fn listened_by(&self, client: ClientId) -> &JobSet {
         self.by_listener.get(&client).unwrap_or(&NONE)
     }
 
@@ -152,7 +159,7 @@ impl Holders {
 
     /// The jobs whose ends a client of this protocol collects under this name.
     pub(crate) fn collected_by(&self, protocol: Protocol, name: &[u8]) -> &BTreeSet<JobId> {
-        self.by_collector.get(&(protocol, name.into())).unwrap_or(&NONE)
+        self.by_collector.get(&(protocol, name.into())).unwrap_or(&NOTHING)
     }
 
     /// Forgets a connection that holds nothing and listens to nothing.
@@ -184,19 +191,18 @@ impl Holders {
             }
             if let Some(Holder::Connection(holder)) = job.lease().map(|lease| &lease.holder) {
                 held += 1;
-                assert!(self.held_by(*holder).contains(&job.id), "{:?} is missing at {holder:?}", job.id);
+                assert!(self.held_by(*holder).contains(job.id), "{:?} is missing at {holder:?}", job.id);
             }
             let listeners: BTreeSet<ClientId> = job.listeners().iter().copied().collect();
             heard += listeners.len();
             for listener in listeners {
-                assert!(self.listened_by(listener).contains(&job.id), "{:?} and its {listener:?}", job.id);
+                assert!(self.listened_by(listener).contains(job.id), "{:?} and its {listener:?}", job.id);
             }
         }
         assert_eq!(bytes, self.held.bytes(), "bytes of listeners, collectors and names in leases");
         let to_collect: usize = self.by_collector.values().map(BTreeSet::len).sum();
         assert_eq!(collected, to_collect, "jobs to collect");
-        let sum =
-            |jobs: &HashMap<ClientId, BTreeSet<JobId>, FixedState>| jobs.values().map(BTreeSet::len).sum::<usize>();
+        let sum = |jobs: &HashMap<ClientId, JobSet, FixedState>| jobs.values().map(JobSet::len).sum::<usize>();
         assert_eq!((held, heard), (sum(&self.by_connection), sum(&self.by_listener)), "jobs held, jobs listened to");
     }
 }

@@ -6,6 +6,7 @@ use bytes::Bytes;
 
 use super::holders::Holders;
 use super::job::Job;
+use super::job_set::JobSet;
 use super::slab::Slot;
 use super::state::Holder;
 use super::table::Jobs;
@@ -87,7 +88,7 @@ impl Jobs {
     }
 
     /// The jobs that a worker has leased since it was added, and still holds.
-    pub(crate) fn remove_worker(&mut self, name: &[u8]) -> BTreeSet<JobId> {
+    pub(crate) fn remove_worker(&mut self, name: &[u8]) -> JobSet {
         self.by_state.holders.remove_worker(name)
     }
 }

@@ -11,6 +11,7 @@ mod extra;
 mod half_hash;
 mod holders;
 mod job;
+mod job_set;
 mod kept;
 mod keys;
 mod listeners;

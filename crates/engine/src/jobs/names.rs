@@ -56,7 +56,15 @@ impl Names {
     }
 
     /// The job has entered its state.
+    #[inline]
     pub(super) fn enter(&mut self, job: &Job) {
+        if !job.name().is_empty() {
+            self.enter_named(job);
+        }
+    }
+
+    #[inline(never)]
+    fn enter_named(&mut self, job: &Job) {
         if let Some(lease) = job.lease() {
             self.hash(job).map(|hash| self.leased.insert((hash, lease.taken_at, job.id)));
         } else if job.is_over()
@@ -68,7 +76,15 @@ impl Names {
     }
 
     /// The job is about to leave its state.
+    #[inline]
     pub(super) fn leave(&mut self, job: &Job) {
+        if !job.name().is_empty() {
+            self.leave_named(job);
+        }
+    }
+
+    #[inline(never)]
+    fn leave_named(&mut self, job: &Job) {
         if let Some(lease) = job.lease() {
             self.hash(job).map(|hash| self.leased.remove(&(hash, lease.taken_at, job.id)));
         } else if job.is_over()

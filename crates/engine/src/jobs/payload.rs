@@ -106,7 +106,7 @@ impl Payload {
         let prefix = prefix.filter(|prefix| *prefix != stored::MARK && body.len() <= Self::COPY_MAX)?;
         let (key, name_bytes) = (key.unwrap_or_default(), u8::try_from(name.len()).ok()?);
         if name.is_empty() {
-            return Some(Self::joined([&[prefix, 0], key, body]));
+            return Some(Self::without_name(prefix, key, body));
         }
         let at = body.windows(name.len()).position(|part| part == name).and_then(|at| u16::try_from(at).ok());
         let apart = if at.is_some() { &[] } else { name };
@@ -114,10 +114,20 @@ impl Payload {
         Some(Self::joined([&[prefix, name_bytes, low, high], key, apart, body]))
     }
 
+    fn without_name(prefix: u8, key: &[u8], body: &[u8]) -> Self {
+        let mut bytes = Vec::with_capacity(2 + key.len() + body.len());
+        bytes.extend_from_slice(&[prefix, 0]);
+        if !key.is_empty() {
+            bytes.extend_from_slice(key);
+        }
+        bytes.extend_from_slice(body);
+        Self(Form::Small(bytes.into_boxed_slice()))
+    }
+
     fn joined<const N: usize>(parts: [&[u8]; N]) -> Self {
         let mut bytes = Vec::with_capacity(parts.iter().map(|part| part.len()).sum());
         parts.into_iter().for_each(|part| bytes.extend_from_slice(part));
-        Self(Form::Small(bytes.into()))
+        Self(Form::Small(bytes.into_boxed_slice()))
     }
 
     fn large(key: Option<&[u8]>, name: &[u8], body: Bytes) -> Self {
@@ -235,8 +245,27 @@ impl Payload {
         self.stored().map_or_else(|| self.body().len(), |stored| stored.len as usize)
     }
 
+    /// Bytes of the body, if it is in memory.
+    #[inline]
+    pub(super) fn bytes_here(&self) -> Option<usize> {
+        match &self.0 {
+            Form::Small(bytes) if matches!(**bytes, [0, 0, ..]) => Some(bytes.len() - 2),
+            _ => self.stored().is_none().then(|| self.body().len()),
+        }
+    }
+
     /// Bytes of all three, including a name that is stored in the body, and a body that is stored elsewhere.
+    #[inline]
     pub(crate) fn len(&self) -> usize {
+        match &self.0 {
+            // Neither key nor name.
+            Form::Small(bytes) if matches!(**bytes, [0, 0, ..]) => bytes.len() - 2,
+            _ => self.len_of_all(),
+        }
+    }
+
+    #[inline(never)]
+    fn len_of_all(&self) -> usize {
         match &self.0 {
             Form::Small(bytes) => {
                 if let Some(stored) = self.stored() {

@@ -121,8 +121,11 @@ impl Slab {
 
     /// Takes a job out.
     pub fn remove(&mut self, slot: Slot) -> Option<Job> {
-        let job = self.jobs_mut(slot)?.get_mut(slot.place())?.take()?;
         let page = self.pages.get_mut(slot.page())?;
+        if page.packed.is_some() {
+            Self::unpack(page, &mut self.packed_saved, &self.open);
+        }
+        let job = page.jobs.get_mut()?.get_mut(slot.place())?.take()?;
         page.used -= 1;
         if page.used == 0 {
             *page = Page::default();

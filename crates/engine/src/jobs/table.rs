@@ -165,6 +165,11 @@ impl Jobs {
         self.by_state.timed.next_at(skew_ms)
     }
 
+    /// Whether the state of a job has ended, by the engine's time or by the wall clock.
+    pub(crate) const fn has_timed_due(&self, now: Timestamp, wall: Timestamp) -> bool {
+        self.by_state.timed.has_due(now, wall)
+    }
+
     /// The job whose state ends next.
     pub(crate) fn next_timed(&self, skew_ms: i64) -> Option<Slot> {
         self.slot(self.by_state.timed.next(skew_ms)?.1)
@@ -236,8 +241,8 @@ impl Jobs {
     }
 
     /// A job that was added comes into all other indexes. It holds its key unless another job does.
-    pub(crate) fn list(&mut self, slot: Slot, timers: &mut Timers) {
-        let Some(job) = self.slab.at(slot) else { return };
+    pub(crate) fn list(&mut self, slot: Slot, timers: &mut Timers) -> Option<&Job> {
+        let job = self.slab.at(slot)?;
         self.bytes += job.weight_bytes();
         self.bodies.add(&job.payload);
         if job.extra.is_some() {
@@ -249,6 +254,7 @@ impl Jobs {
         if job.payload.has_key() {
             self.claim_key(slot, timers);
         }
+        self.slab.at(slot)
     }
 
     /// Removes a job from all indexes.
@@ -275,8 +281,14 @@ impl Jobs {
     }
 
     /// Moves a job to another state. Tracked jobs record the time, by the wall clock.
-    pub(crate) fn set_state(&mut self, slot: Slot, state: JobState, wall: Timestamp, timers: &mut Timers) {
-        let Some(job) = self.slab.at_mut(slot) else { return };
+    pub(crate) fn set_state(
+        &mut self,
+        slot: Slot,
+        state: JobState,
+        wall: Timestamp,
+        timers: &mut Timers,
+    ) -> Option<&Job> {
+        let job = self.slab.at_mut(slot)?;
         self.by_state.leave(job, timers);
         job.state = state;
         // A connection-bound lease is not journalled, so it must not change a journalled time.
@@ -287,6 +299,7 @@ impl Jobs {
         if job.payload.has_key() && !job.wants_key() {
             self.release_key(slot, timers);
         }
+        self.slab.at(slot)
     }
 
     // ---- other changes ---------------------------------------------------------------------------------------------

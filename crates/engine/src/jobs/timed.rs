@@ -7,25 +7,45 @@ use crate::ids::{JobId, Timestamp};
 use crate::timers::first_at;
 
 /// Jobs by the time of their state: `scheduled` by the wall clock, the others by the engine's time.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Timed {
     scheduled: BTreeSet<(Timestamp, JobId)>,
     retrying: BTreeSet<(Timestamp, JobId)>,
     dead: BTreeSet<(Timestamp, JobId)>,
     done: BTreeSet<(Timestamp, JobId)>,
+    /// The first time of `scheduled`, and of the others: every command asks for them, and a tree is slow to tell.
+    first_by_wall: Timestamp,
+    first: Timestamp,
+}
+
+impl Default for Timed {
+    fn default() -> Self {
+        let [scheduled, retrying, dead, done] = Default::default();
+        Self { scheduled, retrying, dead, done, first_by_wall: Timestamp::NEVER, first: Timestamp::NEVER }
+    }
 }
 
 impl Timed {
+    #[inline]
     pub(super) fn insert(&mut self, id: JobId, state: &JobState) {
         if let Some((set, at)) = self.of_mut(state) {
             set.insert((at, id));
+            self.note_first();
         }
     }
 
+    #[inline]
     pub(super) fn remove(&mut self, id: JobId, state: &JobState) {
         if let Some((set, at)) = self.of_mut(state) {
             set.remove(&(at, id));
+            self.note_first();
         }
+    }
+
+    #[inline(never)]
+    fn note_first(&mut self) {
+        self.first_by_wall = first_at(&self.scheduled);
+        self.first = first_at(&self.retrying).min(first_at(&self.dead)).min(first_at(&self.done));
     }
 
     /// The set for a state, and the time by which it sorts the job.
@@ -61,9 +81,12 @@ impl Timed {
     }
 
     /// When the first job is due in any set, by the engine's time.
+    pub(super) const fn has_due(&self, now: Timestamp, wall: Timestamp) -> bool {
+        self.first_by_wall.0 <= wall.0 || self.first.0 <= now.0
+    }
+
     pub(super) fn next_at(&self, skew_ms: i64) -> Timestamp {
-        let scheduled = first_at(&self.scheduled).shifted(skew_ms.saturating_neg());
-        [&self.retrying, &self.dead, &self.done].into_iter().map(first_at).fold(scheduled, Timestamp::min)
+        self.first_by_wall.shifted(skew_ms.saturating_neg()).min(self.first)
     }
 
     /// The first job due in any set, and when, by the engine's time.

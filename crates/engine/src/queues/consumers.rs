@@ -163,6 +163,21 @@ impl AllConsumers {
         }
     }
 
+    /// Whether clients of one protocol have asked for jobs, and those that there were are of another one.
+    #[inline]
+    pub(super) fn are_mixed<T>(&self, jobs: &[(Protocol, T)]) -> bool {
+        match (&*self.all, jobs) {
+            ([], _) => false,
+            ([only], [(protocol, _)]) => only.protocol.is_some_and(|own| own != *protocol),
+            _ => true,
+        }
+    }
+
+    /// Whether a client waits.
+    pub(super) fn wait(&self) -> bool {
+        self.all.iter().any(|consumers| !consumers.takers.is_empty() || !consumers.sleepers.is_empty())
+    }
+
     pub(super) fn iter(&self) -> impl Iterator<Item = &Consumers> {
         self.all.iter()
     }
@@ -178,13 +193,18 @@ impl AllConsumers {
     pub(super) fn of_mut(&mut self, protocol: Option<Protocol>) -> Option<&mut Consumers> {
         let index = self.all.iter().position(|consumers| consumers.protocol == protocol);
         let index = index.unwrap_or_else(|| {
-            self.all.reserve_exact(1);
-            let before = heap(size_of_val(&*self.all));
-            self.all.push(Consumers { protocol, ..Consumers::default() });
-            self.held.set(self.held.bytes() - before + heap(size_of_val(&*self.all)));
+            self.add(protocol);
             self.all.len() - 1
         });
         self.all.get_mut(index)
+    }
+
+    #[cold]
+    fn add(&mut self, protocol: Option<Protocol>) {
+        self.all.reserve_exact(1);
+        let before = heap(size_of_val(&*self.all));
+        self.all.push(Consumers { protocol, ..Consumers::default() });
+        self.held.set(self.held.bytes() - before + heap(size_of_val(&*self.all)));
     }
 
     /// Subscriptions registered.

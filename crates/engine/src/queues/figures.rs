@@ -120,15 +120,20 @@ impl QueueFigures {
         heap(size_of::<Self>()) + heap(protocols * size_of::<(Protocol, Totals)>())
     }
 
+    #[inline]
     pub(crate) fn count(&mut self, protocol: Protocol, add: impl Fn(&mut Totals)) {
-        let index = self.totals.iter().position(|(other, _)| *other == protocol).unwrap_or_else(|| {
-            self.totals.reserve_exact(1);
-            self.totals.push((protocol, Totals::default()));
-            self.totals.len() - 1
-        });
-        if let Some((_, totals)) = self.totals.get_mut(index) {
-            add(totals);
+        match self.totals.iter_mut().find(|(other, _)| *other == protocol) {
+            Some((_, totals)) => add(totals),
+            None => self.begin(protocol, add),
         }
+    }
+
+    #[cold]
+    fn begin(&mut self, protocol: Protocol, add: impl Fn(&mut Totals)) {
+        let mut totals = Totals::default();
+        add(&mut totals);
+        self.totals.reserve_exact(1);
+        self.totals.push((protocol, totals));
     }
 }
 

@@ -12,6 +12,7 @@ mod bridge;
 mod check;
 mod consumers;
 mod figures;
+mod moves;
 mod names;
 mod patterns;
 mod policies;

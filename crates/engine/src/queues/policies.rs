@@ -155,6 +155,9 @@ impl Queues {
 
     /// A job gets its key, before it enters its first state.
     pub(crate) fn add_key(&mut self, job: &Job, reader: Option<&dyn JobReader>, now: Timestamp) {
+        if self.at(job.queue).is_none_or(|queue| queue.gate.is_none()) {
+            return;
+        }
         if let Some(key) = self.read(job, (None, reader)).filter(|key| !key.is_empty()) {
             self.set_key(job, &key, now);
         }
@@ -168,7 +171,17 @@ impl Queues {
     }
 
     /// A job is removed, after it has left its last state.
-    pub(crate) fn remove_key(&mut self, job: &Job, timers: &mut Timers) {
+    #[inline]
+    pub(crate) fn job_removed(&mut self, job: &Job, timers: &mut Timers) {
+        if self.watches_unclaimed() {
+            self.note_unclaimed(job.queue);
+        }
+        if self.at(job.queue).is_some_and(|queue| queue.gate.is_some()) || !self.job_keys.is_empty() {
+            self.remove_key(job, timers);
+        }
+    }
+
+    fn remove_key(&mut self, job: &Job, timers: &mut Timers) {
         let number = if self.job_keys.is_empty() { None } else { self.job_keys.remove(job.id) };
         if let Some(gate) = self.gate_mut(job.queue) {
             gate.remove(number, timers);

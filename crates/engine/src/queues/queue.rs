@@ -197,6 +197,12 @@ impl Queue {
         self.held.set(self.own_bytes());
     }
 
+    #[cold]
+    pub(super) fn begin_figures(&mut self) {
+        self.figures = Some(Box::default());
+        self.recount();
+    }
+
     /// What it takes, without its consumers, its keys and its jobs.
     pub(super) fn own_bytes(&self) -> u64 {
         let states = heap(self.states.capacity() * size_of::<(Protocol, States)>());
@@ -277,6 +283,11 @@ impl Queue {
         self.ahead
     }
 
+    /// Whether a job that changes its state concerns more than its counts and its ready jobs.
+    pub(super) const fn is_ruled(&self) -> bool {
+        self.gate.is_some() || self.slots.is_some() || self.dead.is_some()
+    }
+
     /// What happened in it, if anything has.
     pub(crate) fn figures(&self) -> Option<&QueueFigures> {
         self.figures.as_deref()
@@ -286,17 +297,23 @@ impl Queue {
         self.states.iter().flat_map(|(_, states)| states).sum()
     }
 
+    #[inline]
     pub(super) fn count(&mut self, protocol: Protocol, state: JobStateKind, by: i32) {
-        let index = self.states.iter().position(|(other, _)| *other == protocol).unwrap_or_else(|| {
-            self.states.reserve_exact(1);
-            self.states.push((protocol, States::default()));
-            self.recount();
-            self.states.len() - 1
-        });
-        if let Some(n) = self.states.get_mut(index).and_then(|(_, states)| states.get_mut(state as usize)) {
+        let Some((_, states)) = self.states.iter_mut().find(|(other, _)| *other == protocol) else {
+            return self.count_first(protocol, state, by);
+        };
+        if let Some(n) = states.get_mut(state as usize) {
             debug_assert!(n.checked_add_signed(by).is_some(), "{state:?} of {:?} below zero", self.image.name);
             *n = n.saturating_add_signed(by);
         }
+    }
+
+    #[cold]
+    fn count_first(&mut self, protocol: Protocol, state: JobStateKind, by: i32) {
+        self.states.reserve_exact(1);
+        self.states.push((protocol, States::default()));
+        self.recount();
+        self.count(protocol, state, by);
     }
 
     /// Whether only its name keeps it alive.
@@ -346,8 +363,14 @@ impl Queue {
     }
 
     /// Whether a job could be handed out, at least to some client.
+    #[inline]
     pub(crate) fn has_work(&self) -> bool {
-        self.jobs(JobStateKind::Ready) > 0 && self.is_open() && self.free_slots() > 0
+        self.jobs(JobStateKind::Ready) > 0 && (!self.is_limited() || self.is_open() && self.free_slots() > 0)
+    }
+
+    /// Whether it may have ready jobs that are not handed out.
+    const fn is_limited(&self) -> bool {
+        self.gate.is_some() || self.slots.is_some() || !self.image.paused.is_empty()
     }
 
     /// Whether any of its ready jobs is not paused, and its key holds none back.
@@ -382,6 +405,11 @@ impl Queue {
     /// Whether this worker's own limit allows another slot.
     pub(crate) fn admits(&self, whose: Whose<'_>) -> bool {
         self.slots.as_deref().is_none_or(|slots| slots.admits(whose))
+    }
+
+    /// Whether clients wait here, or tokens may have come.
+    pub(crate) fn needs_serving(&self) -> bool {
+        self.gate.is_some() || self.consumers.wait()
     }
 
     /// Whether its limit depends on the worker.
@@ -439,12 +467,15 @@ impl Queue {
         self.consumers.iter().filter(seeing).map(Consumers::workers).sum()
     }
 
+    /// Whether jobs may wait beside workers of other protocols.
+    #[inline]
+    pub(crate) fn may_be_unserved(&self) -> bool {
+        !self.bridged && self.image.kind == QueueKind::Work && self.consumers.are_mixed(&self.states)
+    }
+
     /// A protocol whose jobs wait although no client that sees them ever asked for them, and the protocols of the
     /// queue's consumers.
     pub(super) fn unserved_beside_others(&self) -> Option<(Protocol, Vec<Protocol>)> {
-        if self.bridged || self.image.kind != QueueKind::Work {
-            return None;
-        }
         let mut waiting = self.ready.firsts().map(|(class, ..)| class.protocol);
         let waiting = waiting.find(|protocol| !self.consumers.have(*protocol))?;
         let others = self.consumers.iter().filter(|consumers| consumers.are_there());

@@ -50,6 +50,12 @@ pub(crate) struct Part {
 }
 
 impl Part {
+    /// Whether a job of this class and lane is in it.
+    #[inline]
+    fn is_of(&self, at: SortKey, class: Class) -> bool {
+        self.number == at.lane && self.class == class
+    }
+
     /// Its first job behind a place in the queue.
     fn after(&self, at: Option<SortKey>) -> Option<(SortKey, Slot)> {
         let (major, slot) = match at {
@@ -75,33 +81,41 @@ impl ReadyQueue {
     }
 
     /// Adds a job of this class. Returns whether it is the first of its lane.
+    #[inline]
     pub(crate) fn insert(&mut self, at: SortKey, class: Class, slot: Slot) -> bool {
         let mut is_first = false;
         match self {
             Self::Cycle(jobs) => {
                 jobs.insert((at.major, at.minor), slot);
             }
-            Self::Work(parts) => {
-                let index = parts.binary_search_by_key(&(class, at.lane), |part| (part.class, part.number));
-                let index = index.unwrap_or_else(|index| {
-                    is_first = true;
-                    parts.reserve_exact(1);
-                    parts.insert(index, Part { class, number: at.lane, lane: Lane::default() });
-                    index
-                });
-                parts.get_mut(index).into_iter().for_each(|part| part.lane.insert(at.major, slot));
-            }
+            Self::Work(parts) => match parts.as_mut_slice() {
+                [part] if part.is_of(at, class) => part.lane.insert(at.major, slot),
+                _ => is_first = Self::insert_among(parts, at, class, slot),
+            },
         }
         is_first
     }
 
+    #[inline(never)]
+    fn insert_among(parts: &mut Vec<Part>, at: SortKey, class: Class, slot: Slot) -> bool {
+        let found = parts.binary_search_by_key(&(class, at.lane), |part| (part.class, part.number));
+        let (Ok(index) | Err(index)) = found;
+        if found.is_err() {
+            parts.reserve_exact(1);
+            parts.insert(index, Part { class, number: at.lane, lane: Lane::default() });
+        }
+        parts.get_mut(index).into_iter().for_each(|part| part.lane.insert(at.major, slot));
+        found.is_err()
+    }
+
     /// Removes a job of this class.
+    #[inline]
     pub(crate) fn remove(&mut self, at: SortKey, class: Class) {
         let gone = match self {
             Self::Cycle(jobs) => jobs.remove(&(at.major, at.minor)).is_some(),
             Self::Work(parts) => {
-                let mut part = parts.iter_mut().filter(|part| (part.class, part.number) == (class, at.lane));
-                part.next().is_some_and(|part| part.lane.remove(at.major))
+                let part = parts.iter_mut().find(|part| part.is_of(at, class));
+                part.is_some_and(|part| part.lane.remove(at.major))
             }
         };
         debug_assert!(gone, "no job at {at:?}");
@@ -172,6 +186,7 @@ impl ReadyQueue {
     }
 
     /// The first job in this view behind `at`. All clients see all jobs of a `cycle` queue.
+    #[inline]
     pub(crate) fn after_of(&self, view: View, at: Option<SortKey>) -> Option<(SortKey, Slot)> {
         match self {
             Self::Cycle(jobs) => {

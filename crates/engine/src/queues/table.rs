@@ -10,7 +10,6 @@ use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 
 use super::ahead::Ahead;
-use super::audience::Class;
 use super::bridge::Bridge;
 use super::consumers::{Consumers, WaitKey, WaitsAs};
 use super::figures::QueueFigures;
@@ -18,14 +17,13 @@ use super::names::{Room, Uses};
 use super::patterns::Patterns;
 use super::policy::{Gate, KeyNumber, NO_KEY, Policy};
 use super::queue::{Queue, QueueImage};
-use super::ready::SortKey;
 use super::rules::QueueRules;
 use super::throttle::Slots;
 use super::unclaimed::Unclaimed;
 use crate::change::Change;
 use crate::held::Held;
 use crate::ids::{ClientId, Protocol, Protocols, QueueId, Timestamp};
-use crate::jobs::{Job, JobState, JobStateKind, Jobs, Numbered, Slot};
+use crate::jobs::{Job, JobStateKind, Jobs, Numbered};
 use crate::refusal::{Capacity, Outcome, Refusal};
 use crate::request::QueueKind;
 use crate::timers::{Timer, Timers};
@@ -278,60 +276,15 @@ impl Queues {
 
     /// Removes dropped queues from the journal too.
     pub(crate) fn remember_dropped(&mut self, changes: &mut Vec<Change>) {
-        if !self.dropped.is_empty() {
-            changes.extend(self.dropped.drain(..).map(Change::QueueGone));
-        }
+        changes.extend(self.dropped.drain(..).map(Change::QueueGone));
+    }
+
+    /// Whether there are any.
+    pub(crate) const fn has_dropped(&self) -> bool {
+        !self.dropped.is_empty()
     }
 
     // ---- jobs ------------------------------------------------------------------------------------------------------
-
-    /// Counts a job in its state, and gives it its place among the ready jobs or its slot.
-    pub(crate) fn enter(&mut self, job: &Job, slot: Slot, now: Timestamp, timers: &mut Timers) {
-        let used = self.uses.next();
-        let Self { by_id, job_keys, .. } = self;
-        let Some(queue) = by_id.get_mut(job.queue.0 as usize).and_then(Option::as_mut) else { return };
-        queue.used = used;
-        queue.count(job.protocol, job.state.kind(), 1);
-        if let Some(gate) = queue.gate.as_deref_mut() {
-            gate.enter(job, (job_keys.get(job.id).unwrap_or(NO_KEY), slot), timers);
-        }
-        if matches!(job.state, JobState::Ready) {
-            if queue.ready.insert(SortKey::of(job), Class::of(job), slot) {
-                queue.recount();
-            }
-        } else if let (JobState::Dead(until), Some(dead)) = (&job.state, queue.dead.as_mut()) {
-            dead.insert((*until, job.id));
-            self.note_dead(job.queue);
-        } else if let Some((lease, slots)) = job.lease().zip(queue.slots.as_deref_mut()) {
-            slots.hold(job.id, lease, now, timers);
-        }
-        if self.watches_unclaimed() {
-            self.note_unclaimed(job.queue);
-        }
-    }
-
-    /// A job is about to leave its state.
-    pub(crate) fn leave(&mut self, job: &Job) {
-        let Self { by_id, job_keys, freed, .. } = self;
-        let Some(queue) = by_id.get_mut(job.queue.0 as usize).and_then(Option::as_mut) else { return };
-        queue.count(job.protocol, job.state.kind(), -1);
-        if let Some(gate) = queue.gate.as_deref_mut()
-            && gate.leave(job, job_keys.get(job.id).unwrap_or(NO_KEY))
-        {
-            freed.push_back(job.queue);
-        }
-        if matches!(job.state, JobState::Ready) {
-            queue.ready.remove(SortKey::of(job), Class::of(job));
-        } else if let (JobState::Dead(until), Some(dead)) = (&job.state, queue.dead.as_mut()) {
-            dead.remove(&(*until, job.id));
-            self.note_dead(job.queue);
-        } else if let Some((lease, slots)) = job.lease().zip(queue.slots.as_deref_mut())
-            && slots.release(job.id, lease)
-            && freed.back() != Some(&job.queue)
-        {
-            freed.push_back(job.queue);
-        }
-    }
 
     /// Replaces the set of queues that all protocols share. Returns the queues that changed. Looks at all queues, and
     /// at no jobs.
@@ -455,8 +408,7 @@ impl Queues {
     pub(crate) fn figures_mut(&mut self, id: QueueId) -> Option<&mut QueueFigures> {
         let queue = self.at_mut(id)?;
         if queue.figures.is_none() {
-            queue.figures = Some(Box::default());
-            queue.recount();
+            queue.begin_figures();
         }
         queue.figures.as_deref_mut()
     }

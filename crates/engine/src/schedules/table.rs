@@ -52,6 +52,11 @@ impl Schedules {
         first_at(&self.due).min(first_at(&self.due_by_wall).shifted(skew_ms.saturating_neg()))
     }
 
+    /// Whether a schedule is due, by the engine's time or by the wall clock.
+    pub(crate) fn have_due(&self, now: Timestamp, wall: Timestamp) -> bool {
+        first_at(&self.due) <= now || first_at(&self.due_by_wall) <= wall
+    }
+
     /// The first schedule due.
     pub(crate) fn next(&self, skew_ms: i64) -> Option<JobId> {
         let by_wall = self.due_by_wall.first().map(|(at, id)| (at.shifted(skew_ms.saturating_neg()), *id));

@@ -128,7 +128,7 @@ impl Hub {
         }
     }
 
-    /// Whether the store belongs to this daemon now. Whoever acts then goes by the wall clock of the store's place as the
+    /// Whether the store belongs to this daemon now. A thread that acts then goes by the wall clock of the store's place as the
     /// last renewal found it: the machine may have slept before, and what is not due must not be released until the next
     /// tick corrects the clock.
     pub fn may_act(&self) -> bool {
