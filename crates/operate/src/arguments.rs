@@ -34,6 +34,9 @@ pub struct Ask {
     /// Print JSON: one object, or one for each row.
     #[arg(long)]
     pub(super) json: bool,
+    /// Print whole tables, however wide the terminal is, with exact times.
+    #[arg(long, conflicts_with = "json")]
+    pub(super) wide: bool,
 }
 
 /// A command, and where the daemon is that it asks.
@@ -91,6 +94,7 @@ pub(crate) enum Command {
     /// Show dead jobs by their error. `retry --state dead --error-group ERROR` retries a group.
     Dead(Conditions),
     /// Show everything about a job, and why it does not run.
+    #[command(visible_alias = "why")]
     Job {
         /// Its number; or FWP's jid, Gearman's handle or unique id, spiderq's key, EventMQ's message id.
         id: String,

@@ -23,7 +23,11 @@ impl Operator<'_> {
 
     pub(crate) fn rows(&self, columns: &[Column], rows: &[Value]) -> Result<(), Failure> {
         let lines = || rows.iter().map(|row| format!("{row}\n")).collect();
-        print(&if self.ask.json { lines() } else { table(columns, rows, width()) })
+        print(&if self.ask.json {
+            lines()
+        } else {
+            table(columns, rows, if self.ask.wide { usize::MAX } else { width() })
+        })
     }
 
     /// Asks for one object and prints it.

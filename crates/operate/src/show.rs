@@ -7,7 +7,11 @@ use serde_json::Value;
 use windlass_config::{counted, grouped};
 use windlass_daemon::Failure;
 
+use self::layout::{GAP, Layout};
 use crate::client;
+use crate::terminal::now;
+
+pub(crate) mod layout;
 
 /// A column: its title, the value in it, and the value's place in the row (RFC 6901). Numbers stand on the right.
 pub(super) struct Column(pub(super) &'static str, pub(super) fn(&Value) -> String, pub(super) &'static str);
@@ -114,23 +118,25 @@ fn list(value: &Value, path: &str, form: impl Fn(&Value) -> String) -> Vec<Strin
     at(value, path).as_array().into_iter().flatten().map(form).collect()
 }
 
-/// A table with a title for each column, without lines. If it is wider than the terminal, its last columns are left out,
-/// and what is still too long ends in `…`: names come first and stay whole.
+/// A table with a title for each column, without lines, as wide as the terminal at most ([`Layout::fitting`]).
 pub(super) fn table(columns: &[Column], rows: &[Value], width_max: usize) -> String {
-    let width = |Column(title, value, _): &Column| {
-        let rows = rows.iter().map(|row| value(row).chars().count());
-        rows.chain([title.chars().count()]).max().unwrap_or_default() + GAP
-    };
-    let shown = fitting(columns.iter().map(width), width_max);
-    // The first of the others is cut if a readable part of it fits.
-    let left = width_max.saturating_sub(columns.iter().take(shown).map(width).sum());
-    let is_cut = left >= CUT_MIN && shown < columns.len();
-    let lines = whole_table(columns.get(..(shown + usize::from(is_cut)).max(1)).unwrap_or(columns), rows);
-    let cut = |line: &str| match line.char_indices().nth(width_max) {
-        Some(_) => line.chars().take(width_max.saturating_sub(1)).chain(['…']).collect(),
-        None => line.to_owned(),
-    };
-    lines.iter().map(|line| cut(line) + "\n").collect()
+    let titles = columns.iter().map(|Column(title, ..)| (*title).to_owned()).collect();
+    let cells = |row| columns.iter().map(|Column(_, value, _)| printable(&value(row))).collect();
+    let layout = Layout::new(titles, rows.iter().map(cells).collect());
+    let layout = layout.without_void(width_max, now()).fitting(width_max, now());
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING);
+    table.set_header(&layout.titles);
+    layout.rows.iter().for_each(|row| drop(table.add_row(row)));
+    for index in 0..layout.titles.len() {
+        if let Some(column) = table.column_mut(index) {
+            column.set_padding((0, u16::try_from(GAP).unwrap_or_default()));
+            if layout.is_of_numbers(index) {
+                column.set_cell_alignment(CellAlignment::Right);
+            }
+        }
+    }
+    table.lines().map(|line| line.trim_end().to_owned() + "\n").collect()
 }
 
 /// Sorts rows by a column: the largest number, or the first text of the alphabet, comes first. Rows without a value are the last.
@@ -144,41 +150,6 @@ pub(super) fn sort(columns: &[Column], rows: &mut [Value], title: &str) -> Resul
     };
     rows.sort_by(|one, other| key(one).partial_cmp(&key(other)).unwrap_or(Ordering::Equal));
     Ok(())
-}
-
-/// Characters of a column that are worth being shown.
-const CUT_MIN: usize = 16;
-
-/// Characters between two columns.
-pub(super) const GAP: usize = 2;
-
-/// How many of the first columns fit into a line. Their widths include the gap behind them.
-pub(super) fn fitting(widths: impl IntoIterator<Item = usize>, width_max: usize) -> usize {
-    let mut end = 0_usize;
-    let is_in = |width: &usize| {
-        end = end.saturating_add(*width);
-        end <= width_max.saturating_add(GAP)
-    };
-    widths.into_iter().take_while(is_in).count()
-}
-
-fn whole_table(columns: &[Column], rows: &[Value]) -> Vec<String> {
-    let mut table = Table::new();
-    table.load_style(presets::NOTHING);
-    table.set_header(columns.iter().map(|Column(title, ..)| *title));
-    for row in rows {
-        table.add_row(columns.iter().map(|Column(_, value, _)| printable(&value(row))));
-    }
-    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit() || byte == b',');
-    for (index, Column(_, value, _)) in columns.iter().enumerate() {
-        if let Some(column) = table.column_mut(index) {
-            column.set_padding((0, 2));
-            if !rows.is_empty() && rows.iter().all(|row| is_number(&value(row))) {
-                column.set_cell_alignment(CellAlignment::Right);
-            }
-        }
-    }
-    table.lines().map(|line| line.trim_end().to_owned()).collect()
 }
 
 /// The daemon as a whole.

@@ -1,7 +1,9 @@
 //! Standard input and output.
 
 use std::io::{self, IsTerminal as _, Write as _};
+use std::time::{SystemTime, UNIX_EPOCH};
 
+use jiff::Timestamp;
 use windlass_daemon::Failure;
 
 use crate::client::failure;
@@ -26,6 +28,12 @@ pub(crate) fn width() -> usize {
         Ok(size) if size.ws_col > 0 => size.ws_col.into(),
         Ok(_) | Err(_) => usize::MAX / 2,
     }
+}
+
+/// The time, for ages.
+pub(crate) fn now() -> Timestamp {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_secs()).ok().and_then(|at| Timestamp::from_second(at).ok()).unwrap_or_default()
 }
 
 pub(crate) fn print(text: &str) -> Result<(), Failure> {

@@ -23,12 +23,15 @@ fn a_table_is_aligned_and_harmless() {
 }
 
 #[test]
-fn a_narrow_terminal_shows_the_first_columns_whole() {
-    let rows = [json!({"name": "a-long-name-of-a-queue", "states": {"ready": 1234567}, "workers": 3})];
+fn a_narrow_terminal_shows_figures_beside_a_long_name() {
+    let rows = [json!({"name": "a-long-name-of-a-queue", "states": {"ready": 1234567, "dead": 2}, "workers": 3})];
     let shown = |width| table(QUEUES, &rows, width);
     assert!(shown(200).lines().next().is_some_and(|line| line.ends_with("NOTES")), "{}", shown(200));
-    assert_eq!(shown(34), "QUEUE                       READY\na-long-name-of-a-queue  1,234,567\n");
-    assert_eq!(shown(10).lines().last(), Some("a-long-na…"), "a name alone is cut at last");
+    assert_eq!(
+        shown(60),
+        "QUEUE                       READY  LEASED  DEAD  WORKERS\na-long-name-of-a-queue  1,234,567             2        3\n"
+    );
+    assert_eq!(shown(10).lines().last(), Some("a-lon…ueue"), "a name alone is cut at last");
 }
 
 #[test]

@@ -8,7 +8,9 @@ use ratatui::widgets::{Paragraph, Row, Sparkline, Table, TableState};
 use serde_json::Value;
 
 use super::view::{Tab, View};
-use crate::show::{self, Column, GAP, QUEUES, WORKERS, at, many, size, text};
+use crate::show::layout::{GAP, Layout as Rows};
+use crate::show::{self, Column, QUEUES, WORKERS, at, many, size, text};
+use crate::terminal::now;
 
 /// Draws everything.
 pub(super) fn draw(view: &View, frame: &mut Frame<'_>) {
@@ -61,18 +63,15 @@ fn draw_list(view: &View, frame: &mut Frame<'_>, area: Rect) {
             cells.insert(2, change(view.growth(&text(at(row, "/name")))));
         }
     }
-    let width = |column: usize| {
-        let all = std::iter::once(&titles).chain(&cells).filter_map(|row| row.get(column));
-        all.map(|cell| cell.chars().count()).max().unwrap_or_default()
-    };
-    // The last columns go first, names never: they are cut only if they alone are too long.
-    let fitting = show::fitting((0..titles.len()).map(|column| width(column) + GAP), area.width.into());
-    let columns = 0..fitting.max(1);
-    let widths = columns.map(|column| Constraint::Length(u16::try_from(width(column)).unwrap_or(u16::MAX)));
-    let table = Table::new(cells.iter().map(|row| Row::new(row.iter().map(String::as_str))), widths)
-        .header(Row::new(titles.iter().map(String::as_str)).style(Style::new().add_modifier(Modifier::BOLD)))
-        .column_spacing(u16::try_from(GAP).unwrap_or_default())
-        .row_highlight_style(Style::new().add_modifier(Modifier::REVERSED));
+    let list = Rows::new(titles, cells).fitting(area.width.into(), now());
+    let widths = (0..list.titles.len()).map(|column| u16::try_from(list.width(column)).unwrap_or(u16::MAX));
+    let table = Table::new(
+        list.rows.iter().map(|row| Row::new(row.iter().map(String::as_str))),
+        widths.map(Constraint::Length),
+    )
+    .header(Row::new(list.titles.iter().map(String::as_str)).style(Style::new().add_modifier(Modifier::BOLD)))
+    .column_spacing(u16::try_from(GAP).unwrap_or_default())
+    .row_highlight_style(Style::new().add_modifier(Modifier::REVERSED));
     frame.render_stateful_widget(table, area, &mut TableState::new().with_selected(view.chosen_at()));
 }
 
@@ -139,11 +138,11 @@ mod tests {
         view.update(Seen { queues, ..seen(Instant::now(), 0, 100, [1, 2, 3]) });
         assert_eq!(
             screen(&view, 43)[4..6],
-            ["QUEUE                     READY      CHANGE", &format!("{name}  1,234,567")]
+            ["QUEUE             READY      CHANGE  LEASED", "a-queue-…ng-name  1,234,567          2"]
         );
-        assert_eq!(screen(&view, 42)[4..6], ["QUEUE                     READY", &format!("{name}  1,234,567")]);
-        assert_eq!(screen(&view, 24)[4..6], ["QUEUE", name]);
-        assert_eq!(screen(&view, 10)[5], "a-queue-wi", "a name alone is cut at last");
+        assert_eq!(screen(&view, 34)[4..6], ["QUEUE            READY      CHANGE", "a-queue…ng-name  1,234,567"]);
+        assert_eq!(screen(&view, 24)[4..6], ["QUEUE          READY", "a-queu…g-name  1,234,567"]);
+        assert_eq!(screen(&view, 10)[5], "a-que…name", "a name alone is cut at last");
     }
 
     #[test]
