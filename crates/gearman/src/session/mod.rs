@@ -34,7 +34,7 @@ use windlass_session::{Conversation, Read, Reason, Speaker};
 
 pub use settings::Settings;
 
-use crate::wire::{ErrorReply, Frames, Handle, Message, Packet, Request, Response};
+use crate::wire::{ErrorReply, Frames, Handle, Message, Request, Response};
 use ask::Ask;
 use submit::Manner;
 
@@ -89,13 +89,6 @@ impl GearmanSpeaker {
             held: BytesMut::new(),
         };
         Conversation::new(speaker, info)
-    }
-
-    fn packet(&mut self, packet: &Packet, talk: &mut Talk<'_>) {
-        match Request::parse(packet) {
-            Ok(request) => self.request(request, talk),
-            Err(refusal) => refusal.encode(talk.bytes()),
-        }
     }
 
     /// Every packet of the specification.
@@ -155,7 +148,10 @@ impl Speaker for GearmanSpeaker {
 
     fn read(&mut self, input: &mut BytesMut, talk: &mut Talk<'_>) -> Result<Read, Reason> {
         match self.frames.decode(input) {
-            Ok(Some(Message::Packet(packet))) => self.packet(&packet, talk),
+            Ok(Some(Message::Packet(packet))) => match Request::of(packet) {
+                Ok(request) => self.request(request, talk),
+                Err(refusal) => refusal.encode(talk.bytes()),
+            },
             Ok(Some(Message::Line(line))) => self.line(&line, talk),
             Ok(None) => return Ok(Read::Needs(self.frames.bytes_wanted())),
             Err(error) => return Err(Reason::Protocol(error.to_string())),

@@ -92,19 +92,17 @@ impl Frames {
     /// # Errors
     /// The connection must be closed. Further calls return the same error.
     pub fn decode(&mut self, input: &mut BytesMut) -> Result<Option<Message>, DecodeError> {
-        loop {
-            match self.stage {
-                Stage::Start => match input.first() {
-                    None => return Ok(self.want(0)),
-                    Some(0) => match self.header(input)? {
-                        Some(header) => self.stage = Stage::Body(header),
-                        None => return Ok(self.want(HEADER_BYTES - input.len())),
-                    },
-                    Some(_) => self.stage = Stage::Line { scanned: 0 },
+        match self.stage {
+            Stage::Start => match input.first() {
+                None => Ok(self.want(0)),
+                Some(0) => match self.header(input)? {
+                    Some(header) => Ok(self.body(input, header)),
+                    None => Ok(self.want(HEADER_BYTES - input.len())),
                 },
-                Stage::Line { scanned } => return self.line(input, scanned),
-                Stage::Body(header) => return Ok(self.body(input, header)),
-            }
+                Some(_) => self.line(input, 0),
+            },
+            Stage::Line { scanned } => self.line(input, scanned),
+            Stage::Body(header) => Ok(self.body(input, header)),
         }
     }
 
@@ -152,6 +150,7 @@ impl Frames {
     fn body(&mut self, input: &mut BytesMut, header: Header) -> Option<Message> {
         let Header { magic, kind, body_bytes } = header;
         if input.len() < body_bytes {
+            self.stage = Stage::Body(header);
             return self.want(body_bytes - input.len());
         }
         // Most packets of a worker have no body. An empty view would still cost a shared buffer.
@@ -193,16 +192,17 @@ impl Frames {
 
 /// The magic, once all four bytes have come. A wrong byte is an error as soon as it has come.
 fn magic(input: &[u8]) -> Result<Option<Magic>, DecodeError> {
-    let mut found = None;
+    match input.first_chunk() {
+        Some(b"\0REQ") => return Ok(Some(Magic::Request)),
+        Some(b"\0RES") => return Ok(Some(Magic::Response)),
+        Some(_) | None => {}
+    }
     for (offset, &byte) in input.iter().take(4).enumerate() {
-        match (offset, byte) {
-            (0, 0) | (1, b'R') | (2, b'E') => {}
-            (3, b'Q') => found = Some(Magic::Request),
-            (3, b'S') => found = Some(Magic::Response),
-            _ => return Err(DecodeError(format!("byte {offset} of a packet's magic is {byte:#04x}"))),
+        if !matches!((offset, byte), (0, 0) | (1, b'R') | (2, b'E')) {
+            return Err(DecodeError(format!("byte {offset} of a packet's magic is {byte:#04x}")));
         }
     }
-    Ok(found)
+    Ok(None)
 }
 
 fn number_at(input: &[u8], offset: usize) -> Option<u32> {

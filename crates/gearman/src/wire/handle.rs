@@ -39,7 +39,7 @@ impl HandlePrefix {
             }
             None => {
                 let mut start = Handle { bytes: [0; HANDLE_BYTES_MAX], len: 0 };
-                prefix.iter().chain(b":").for_each(|byte| start.push(*byte));
+                [prefix, b":"].into_iter().for_each(|part| start.extend(part));
                 Ok(Self { start })
             }
         }
@@ -48,7 +48,7 @@ impl HandlePrefix {
     /// The handle with this number.
     pub fn handle(&self, number: u64) -> Handle {
         let mut handle = self.start;
-        itoa::Buffer::new().format(number).bytes().for_each(|digit| handle.push(digit));
+        handle.extend(itoa::Buffer::new().format(number).as_bytes());
         handle
     }
 
@@ -81,10 +81,10 @@ pub struct Handle {
 
 impl Handle {
     /// Prefix and number have bounded lengths, so no byte is ever dropped.
-    fn push(&mut self, byte: u8) {
-        if let Some(slot) = self.bytes.get_mut(self.len) {
-            *slot = byte;
-            self.len += 1;
+    fn extend(&mut self, part: &[u8]) {
+        if let Some(place) = self.bytes.get_mut(self.len..self.len + part.len()) {
+            place.copy_from_slice(part);
+            self.len += part.len();
         }
     }
 }

@@ -125,21 +125,10 @@ impl fmt::Debug for Kind {
     }
 }
 
-/// Appends a packet whose arguments are separated by NULs, as those of every packet type are.
+/// Appends a packet whose arguments are separated by NULs, as those of every packet type are, without its last bytes, which
+/// the caller sends behind `out`. They must be part of the last argument.
 /// `out` grows at most once; nothing else is allocated.
-pub(super) fn write_packet(out: &mut BytesMut, magic: Magic, kind: Kind, arguments: &[&[u8]]) {
-    write_packet_but(0, out, magic, kind, arguments);
-}
-
-/// The same, without the last bytes of the packet, which the caller sends behind `out`. They must be part of the last
-/// argument.
-pub(super) fn write_packet_but(
-    omitted_bytes: usize,
-    out: &mut BytesMut,
-    magic: Magic,
-    kind: Kind,
-    arguments: &[&[u8]],
-) {
+pub(super) fn write_packet(omitted_bytes: usize, out: &mut BytesMut, magic: Magic, kind: Kind, arguments: &[&[u8]]) {
     let separators = arguments.len().saturating_sub(1);
     let body_bytes = arguments.iter().map(|argument| argument.len()).sum::<usize>() + separators;
     let Ok(size) = u32::try_from(body_bytes) else {
@@ -147,9 +136,8 @@ pub(super) fn write_packet_but(
         unreachable!("a body of {body_bytes} bytes passed the frame limit");
     };
     out.reserve(HEADER_BYTES + body_bytes.saturating_sub(omitted_bytes));
-    out.put_slice(&magic.bytes());
-    out.put_u32(kind.0);
-    out.put_u32(size);
+    let ([a, b, c, d], [e, f, g, h], [i, j, k, l]) = (magic.bytes(), kind.0.to_be_bytes(), size.to_be_bytes());
+    out.put_slice(&[a, b, c, d, e, f, g, h, i, j, k, l]);
     for (position, argument) in arguments.iter().enumerate() {
         if position > 0 {
             out.put_u8(0);

@@ -172,7 +172,7 @@ pub fn is_exceptions(name: &[u8]) -> bool {
 impl Request {
     /// Appends the packet, as clients and workers send it. An argument that a NUL ends must not contain one.
     pub fn encode(&self, out: &mut BytesMut) {
-        let mut packet = |kind, arguments: &[&[u8]]| write_packet(out, Magic::Request, kind, arguments);
+        let mut packet = |kind, arguments: &[&[u8]]| write_packet(0, out, Magic::Request, kind, arguments);
         match self {
             Self::CanDo { function } => packet(Kind::CAN_DO, &[function]),
             Self::CanDoTimeout { function, timeout_ms } => {

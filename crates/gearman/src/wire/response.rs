@@ -5,7 +5,7 @@
 use bytes::BytesMut;
 
 use super::number::status_number;
-use super::packet::{Kind, Magic, Packet, write_packet_but};
+use super::packet::{Kind, Magic, Packet, write_packet};
 use super::report::Report;
 
 /// A response, borrowing its contents. An argument that a NUL ends must not contain one. Handles are written without a
@@ -137,8 +137,7 @@ impl<'a> Response<'a> {
     /// Appends all but the last bytes of the packet: the end of the workload or data, which the caller sends behind
     /// them.
     pub fn encode_but(&self, omitted_bytes: usize, out: &mut BytesMut) {
-        let mut packet =
-            |kind, arguments: &[&[u8]]| write_packet_but(omitted_bytes, out, Magic::Response, kind, arguments);
+        let mut packet = |kind, arguments: &[&[u8]]| write_packet(omitted_bytes, out, Magic::Response, kind, arguments);
         match *self {
             Self::Noop => packet(Kind::NOOP, &[]),
             Self::NoJob => packet(Kind::NO_JOB, &[]),

@@ -2,7 +2,7 @@
 //!
 //! Spec: `PROTOCOL`, the sections "… Requests". Leniency and limits are gearmand's.
 
-use bytes::Bytes;
+use bytes::{Buf as _, Bytes};
 
 use super::{AssignForm, Priority, Request, Schedule, Submission, until_nul};
 use crate::wire::number::leading_number;
@@ -19,10 +19,15 @@ impl Request {
     /// # Errors
     /// The packet must be answered with this ERROR packet; the connection continues.
     pub fn parse(packet: &Packet) -> Result<Self, ErrorReply> {
+        Self::of(packet.clone())
+    }
+
+    /// The same, for a packet that is needed no more: its last argument takes the body's place and is not counted anew.
+    pub(crate) fn of(packet: Packet) -> Result<Self, ErrorReply> {
         if packet.magic == Magic::Response {
             return Err(ErrorReply::INVALID_MAGIC);
         }
-        let fields = Fields { packet, rest: &packet.body };
+        let fields = Fields { rest: packet.body };
         match packet.kind {
             Kind::CAN_DO => fields.last_function().map(|function| Self::CanDo { function }),
             Kind::CANT_DO => fields.last_function().map(|function| Self::CantDo { function }),
@@ -51,7 +56,7 @@ impl Request {
             Kind::WORK_FAIL => fields.last_handle().map(|handle| Self::Work { handle, report: Report::Fail }),
             Kind::GET_STATUS => fields.last_handle().map(|handle| Self::GetStatus { handle }),
             Kind::GET_STATUS_UNIQUE => fields.get_status_unique(),
-            Kind::ECHO_REQ => Ok(Self::Echo { data: packet.body.clone() }),
+            Kind::ECHO_REQ => Ok(Self::Echo { data: fields.rest }),
             Kind::OPTION_REQ => fields.set_option(),
             Kind::SET_CLIENT_ID => Ok(fields.set_client_id()),
             _ => Err(ErrorReply::INVALID_COMMAND),
@@ -62,34 +67,28 @@ impl Request {
 /// The arguments of one packet, taken from the front as views of its body.
 ///
 /// Spec: `PROTOCOL`, "Binary Packet" (the last argument is the whole rest, NULs included).
-struct Fields<'a> {
-    packet: &'a Packet,
-    rest: &'a [u8],
+struct Fields {
+    rest: Bytes,
 }
 
-impl Fields<'_> {
+impl Fields {
     fn terminated(&mut self) -> Result<Bytes, ErrorReply> {
-        let mut parts = self.rest.splitn(2, |byte| *byte == 0);
-        let (Some(argument), Some(rest)) = (parts.next(), parts.next()) else {
-            return Err(ErrorReply::TOO_FEW_ARGUMENTS);
-        };
-        self.rest = rest;
-        Ok(self.packet.body.slice_ref(argument))
+        let end = self.rest.iter().position(|byte| *byte == 0).ok_or(ErrorReply::TOO_FEW_ARGUMENTS)?;
+        let argument = self.rest.split_to(end);
+        self.rest.advance(1);
+        Ok(argument)
     }
 
-    fn rest(&self) -> Bytes {
-        self.packet.body.slice_ref(self.rest)
+    fn rest_until_nul(mut self) -> Bytes {
+        self.rest.truncate(until_nul(&self.rest).len());
+        self.rest
     }
 
-    fn rest_until_nul(&self) -> Bytes {
-        self.packet.body.slice_ref(until_nul(self.rest))
+    fn last_function(self) -> Result<Bytes, ErrorReply> {
+        within(self.rest, FUNCTION_BYTES_MAX, ErrorReply::FUNCTION_TOO_LARGE)
     }
 
-    fn last_function(&self) -> Result<Bytes, ErrorReply> {
-        within(self.rest(), FUNCTION_BYTES_MAX, ErrorReply::FUNCTION_TOO_LARGE)
-    }
-
-    fn last_handle(&self) -> Result<Bytes, ErrorReply> {
+    fn last_handle(self) -> Result<Bytes, ErrorReply> {
         within(self.rest_until_nul(), HANDLE_BYTES_MAX, ErrorReply::HANDLE_TOO_LARGE)
     }
 
@@ -103,13 +102,13 @@ impl Fields<'_> {
 
     fn can_do_timeout(mut self) -> Result<Request, ErrorReply> {
         let function = self.function()?;
-        let timeout_ms = leading_number(self.rest).unwrap_or(0);
+        let timeout_ms = leading_number(&self.rest).unwrap_or(0);
         Ok(Request::CanDoTimeout { function, timeout_ms })
     }
 
     fn submit(mut self, priority: Priority, background: bool) -> Result<Request, ErrorReply> {
         let (function, unique) = (self.function()?, self.unique()?);
-        let job = Submission { function, unique, workload: self.rest() };
+        let job = Submission { function, unique, workload: self.rest };
         Ok(Request::Submit { job, priority, background })
     }
 
@@ -122,7 +121,7 @@ impl Fields<'_> {
             month: self.terminated()?,
             day_of_week: self.terminated()?,
         });
-        let job = Submission { function, unique, workload: self.rest() };
+        let job = Submission { function, unique, workload: self.rest };
         Ok(Request::SubmitSched { job, schedule })
     }
 
@@ -131,7 +130,7 @@ impl Fields<'_> {
         let when_s = leading_number(&self.terminated()?)
             .filter(|when_s| i64::try_from(*when_s).is_ok())
             .ok_or(ErrorReply::EPOCH_OUT_OF_RANGE)?;
-        let job = Submission { function, unique, workload: self.rest() };
+        let job = Submission { function, unique, workload: self.rest };
         Ok(Request::SubmitEpoch { job, when_s })
     }
 
@@ -140,21 +139,21 @@ impl Fields<'_> {
         let reducer = self.terminated()?;
         let reducer = within(reducer, REDUCER_BYTES_MAX, ErrorReply::UNIQUE_TOO_LARGE)?;
         let aggregate = self.terminated().ok();
-        let job = Submission { function, unique, workload: self.rest() };
+        let job = Submission { function, unique, workload: self.rest };
         Ok(Request::SubmitReduce { job, reducer, aggregate, background })
     }
 
     fn work_status(mut self) -> Result<Request, ErrorReply> {
         let (handle, numerator) = (self.terminated()?, self.terminated()?);
-        Ok(Request::Work { handle, report: Report::Status { numerator, denominator: self.rest() } })
+        Ok(Request::Work { handle, report: Report::Status { numerator, denominator: self.rest } })
     }
 
     /// A handle and opaque data. Without a NUL the data is empty: Perl's worker omits it if the result is nothing, or
     /// 0.
     fn work(mut self, report: fn(Bytes) -> Report<Bytes>) -> Request {
         match self.terminated() {
-            Ok(handle) => Request::Work { handle, report: report(self.rest()) },
-            Err(_) => Request::Work { handle: self.rest(), report: report(Bytes::new()) },
+            Ok(handle) => Request::Work { handle, report: report(self.rest) },
+            Err(_) => Request::Work { handle: self.rest, report: report(Bytes::new()) },
         }
     }
 
@@ -164,8 +163,8 @@ impl Fields<'_> {
     }
 
     fn set_option(self) -> Result<Request, ErrorReply> {
-        within(self.rest_until_nul(), OPTION_BYTES_MAX, ErrorReply::UNKNOWN_OPTION)?;
-        Ok(Request::SetOption { name: self.rest() })
+        let fits = until_nul(&self.rest).len() <= OPTION_BYTES_MAX;
+        if fits { Ok(Request::SetOption { name: self.rest }) } else { Err(ErrorReply::UNKNOWN_OPTION) }
     }
 
     fn set_client_id(self) -> Request {
