@@ -249,7 +249,7 @@ impl Journal {
     fn put(&mut self, what: &impl Entity) {
         let is_known = self.pending.is_known(what.id());
         self.pending.put(what.id(), |out| {
-            let mut tail = put_tail(what, out);
+            let mut tail = what.encode_whole(INLINE_BYTES_MAX, out);
             let cold = tail.as_deref_mut().filter(|tail| tail.stored.is_some() && is_known);
             cold.into_iter().for_each(|tail| what.encode_standing(&mut tail.moved));
             tail
@@ -301,7 +301,7 @@ impl Default for Journal {
 /// An entity with a number that is written whole, or only in the part that changes often.
 pub(crate) trait Entity {
     fn id(&self) -> JobId;
-    fn encode_whole(&self, inline_max: usize, out: &mut Vec<u8>) -> Tail;
+    fn encode_whole(&self, inline_max: usize, out: &mut Vec<u8>) -> Option<Box<Tail>>;
     fn encode_standing(&self, out: &mut Vec<u8>);
 }
 
@@ -310,7 +310,7 @@ impl Entity for Job {
         self.id
     }
 
-    fn encode_whole(&self, inline_max: usize, out: &mut Vec<u8>) -> Tail {
+    fn encode_whole(&self, inline_max: usize, out: &mut Vec<u8>) -> Option<Box<Tail>> {
         encode_put(self, inline_max, out)
     }
 
@@ -324,7 +324,7 @@ impl Entity for Schedule {
         self.id
     }
 
-    fn encode_whole(&self, inline_max: usize, out: &mut Vec<u8>) -> Tail {
+    fn encode_whole(&self, inline_max: usize, out: &mut Vec<u8>) -> Option<Box<Tail>> {
         encode_schedule(self, inline_max, out)
     }
 
@@ -338,20 +338,14 @@ impl Entity for Batch {
         self.id
     }
 
-    fn encode_whole(&self, _: usize, out: &mut Vec<u8>) -> Tail {
+    fn encode_whole(&self, _: usize, out: &mut Vec<u8>) -> Option<Box<Tail>> {
         encode_batch(self, out);
-        Tail::default()
+        None
     }
 
     fn encode_standing(&self, out: &mut Vec<u8>) {
         encode_batch_moved(self, out);
     }
-}
-
-/// Encodes an entity whole, except for a large tail.
-fn put_tail(what: &impl Entity, out: &mut Vec<u8>) -> Option<Box<Tail>> {
-    let tail = what.encode_whole(INLINE_BYTES_MAX, out);
-    (tail.len() > 0).then(|| Box::new(tail))
 }
 
 /// The record of a queue.
@@ -395,7 +389,7 @@ mod tests {
     fn a_body_is_copied_up_to_a_size_and_shared_beyond() {
         let table = [(0, None), (INLINE_BYTES_MAX, None), (INLINE_BYTES_MAX + 1, Some(INLINE_BYTES_MAX + 1))];
         for (bytes, shared) in table {
-            let tail = put_tail(&job(bytes), &mut Vec::new());
+            let tail = job(bytes).encode_whole(INLINE_BYTES_MAX, &mut Vec::new());
             assert_eq!(tail.map(|tail| tail.len()), shared, "a body of {bytes} bytes");
         }
     }

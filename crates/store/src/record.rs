@@ -309,12 +309,12 @@ impl Record {
     /// Appends the record's bytes.
     pub fn encode(&self, out: &mut Vec<u8>) {
         match self {
-            Self::Put(job) => encode_put(job, usize::MAX, out).append_to(out),
+            Self::Put(job) => append_tail(encode_put(job, usize::MAX, out), out),
             Self::Moved(moved) => moved.encode(out),
             Self::Gone(id) => encode_gone(*id, out),
             Self::QueueSet(image) => encode_queue(image, out),
             Self::QueueGone(id) => encode_queue_gone(*id, out),
-            Self::Schedule(schedule) => encode_schedule(schedule, usize::MAX, out).append_to(out),
+            Self::Schedule(schedule) => append_tail(encode_schedule(schedule, usize::MAX, out), out),
             Self::NextRun(next) => next.encode(out),
             Self::Batch(batch) => encode_batch(batch, out),
             Self::BatchMoved(moved) => moved.encode(out),
@@ -445,4 +445,8 @@ fn read_totals(from: &mut Reader<'_>, misfits: bool) -> Result<Totals, DecodeErr
 /// Reads an optional byte string; `there` is the caller's flag bit.
 pub(crate) fn owned_if(from: &mut Reader<'_>, there: bool) -> Result<Option<Bytes>, DecodeError> {
     if there { from.owned().map(Some) } else { Ok(None) }
+}
+
+fn append_tail(tail: Option<Box<Tail>>, out: &mut Vec<u8>) {
+    tail.iter().for_each(|tail| tail.append_to(out));
 }

@@ -51,7 +51,7 @@ impl Tail {
 
 /// Appends a whole job without its tail if that exceeds `inline_max` bytes. Such a tail is shared, not copied, and the
 /// caller appends it.
-pub(crate) fn encode_put(job: &Job, inline_max: usize, out: &mut Vec<u8>) -> Tail {
+pub(crate) fn encode_put(job: &Job, inline_max: usize, out: &mut Vec<u8>) -> Option<Box<Tail>> {
     let extra = job.extra.as_deref();
     let progress = extra.and_then(|e| e.progress.as_ref()).filter(|_| !is_bound(job));
     out.push(PUT);
@@ -79,13 +79,14 @@ pub(crate) fn encode_put(job: &Job, inline_max: usize, out: &mut Vec<u8>) -> Tai
     put_u64(out, body_bytes as u64);
     if stored.is_some() || body_bytes + result.map_or(0, Bytes::len) > inline_max {
         let body = if stored.is_some() { Bytes::new() } else { job.payload.share_body() };
-        return Tail { result: result.cloned().unwrap_or_default(), body, stored, ..Tail::default() };
+        let result = result.cloned().unwrap_or_default();
+        return Some(Box::new(Tail { result, body, stored, ..Tail::default() }));
     }
     if let Some(result) = result {
         out.extend_from_slice(result);
     }
     out.extend_from_slice(job.body());
-    Tail::default()
+    None
 }
 
 fn bits(job: &Job, extra: Option<&Extra>, progress: Option<&Progress>) -> u64 {

@@ -16,7 +16,6 @@
 //! Runs left are written one higher; 0 means no limit. 1 was never written, because a schedule ends with its last run:
 //! since there is a last run to record, it comes behind a 1. Durations of the job are encoded like times.
 
-use bytes::Bytes;
 use windlass_engine::{Cron, JobId, LastRun, NewJob, Recurrence, RunEnd, Schedule, Timestamp, Zone};
 
 use super::job::Tail;
@@ -91,7 +90,7 @@ impl NextRun {
 
 /// Appends a whole schedule without its body if that exceeds `inline_max` bytes. Such a body is shared, not copied, and
 /// the caller appends it.
-pub(crate) fn encode_schedule(schedule: &Schedule, inline_max: usize, out: &mut Vec<u8>) -> Tail {
+pub(crate) fn encode_schedule(schedule: &Schedule, inline_max: usize, out: &mut Vec<u8>) -> Option<Box<Tail>> {
     let job = &schedule.job;
     out.push(SCHEDULE);
     put_u64(out, schedule.id.0);
@@ -101,10 +100,10 @@ pub(crate) fn encode_schedule(schedule: &Schedule, inline_max: usize, out: &mut 
     NextRun::of(schedule).put(out);
     put_u64(out, job.body.len() as u64);
     if job.body.len() > inline_max {
-        return Tail { result: Bytes::new(), body: job.body.clone(), ..Tail::default() };
+        return Some(Box::new(Tail { body: job.body.clone(), ..Tail::default() }));
     }
     out.extend_from_slice(&job.body);
-    Tail::default()
+    None
 }
 
 /// Appends when a schedule runs next.
@@ -195,6 +194,7 @@ fn read_minutes(from: &mut Reader<'_>, cron: Cron) -> Result<Cron, DecodeError> 
 
 #[cfg(test)]
 mod tests {
+    use bytes::Bytes;
     use windlass_engine::Protocol;
 
     use super::*;
@@ -213,8 +213,8 @@ mod tests {
         };
         for (body, shared) in [(&b""[..], 0), (b"123", 0), (b"1234", 0), (b"12345", 5), (b"123456", 6)] {
             let (mut whole, mut out) = (Vec::new(), Vec::new());
-            assert_eq!(encode_schedule(&schedule(body), usize::MAX, &mut whole).len(), 0);
-            let tail = encode_schedule(&schedule(body), 4, &mut out);
+            assert!(encode_schedule(&schedule(body), usize::MAX, &mut whole).is_none());
+            let tail = encode_schedule(&schedule(body), 4, &mut out).unwrap_or_default();
             assert_eq!(tail.len(), shared, "{body:?}");
             tail.append_to(&mut out);
             assert_eq!(out, whole);
