@@ -74,14 +74,14 @@ impl Output {
         }
     }
 
-    /// Appends bytes, without a copy if they are many.
-    pub(crate) fn append(&mut self, data: BytesMut) {
-        if data.len() < LARGE_BYTES {
+    /// Appends bytes, without a copy if they are many or the first. Returns a buffer that is not needed.
+    pub(crate) fn append(&mut self, data: BytesMut) -> Option<BytesMut> {
+        if data.len() < LARGE_BYTES && !self.is_empty() {
             self.copy(&data);
-        } else {
-            self.len += data.len();
-            self.push(data.capacity(), Data::Own(data));
+            return Some(data);
         }
+        self.len += data.len();
+        self.push(data.capacity(), Data::Own(data))
     }
 
     /// Appends bytes that others may have, too, without a copy if they are many.
@@ -94,16 +94,18 @@ impl Output {
         }
     }
 
-    fn push(&mut self, allocated: usize, data: Data) {
-        // The buffer kept for small pieces would stand before the new one.
-        if self.chunks.front().is_some_and(|chunk| chunk.data.bytes().is_empty())
-            && let Some(kept) = self.chunks.pop_front()
-        {
-            self.allocated -= kept.allocated;
-        }
+    /// Returns the buffer that was kept for small pieces: the new one takes its place.
+    fn push(&mut self, allocated: usize, data: Data) -> Option<BytesMut> {
         self.parted = false;
         self.allocated += allocated;
-        self.chunks.push_back(Chunk { data, allocated });
+        let chunk = Chunk { data, allocated };
+        let Some(kept) = self.chunks.front_mut().filter(|chunk| chunk.data.bytes().is_empty()) else {
+            self.chunks.push_back(chunk);
+            return None;
+        };
+        let kept = std::mem::replace(kept, chunk);
+        self.allocated -= kept.allocated;
+        if let Data::Own(kept) = kept.data { Some(kept) } else { None }
     }
 
     /// The next bytes to write: a part of the output, empty only if the output is empty.
@@ -165,7 +167,7 @@ mod tests {
                 expected.extend_from_slice(&data);
                 match round {
                     0 => output.copy(&data),
-                    1 => output.append(BytesMut::from(&*data)),
+                    1 => drop(output.append(BytesMut::from(&*data))),
                     _ => output.append_shared(Bytes::from(data)),
                 }
             }
@@ -239,12 +241,29 @@ mod tests {
             let (own, shared) = (BytesMut::from(&vec![7; bytes][..]), Bytes::from(vec![7; bytes]));
             let places = [own.as_ptr(), shared.as_ptr()];
             let mut outputs = [Output::default(), Output::default()];
-            outputs[0].append(own);
+            outputs.iter_mut().for_each(|output| output.copy(b"x"));
+            assert_eq!(outputs[0].append(own).is_some(), is_copied, "its buffer comes back");
             outputs[1].append_shared(shared.clone());
             for (output, place) in outputs.iter().zip(places) {
-                assert_eq!(output.next().as_ptr() != place, is_copied, "{bytes}");
+                let last = output.chunks.back().unwrap();
+                assert_eq!(last.data.bytes().as_ptr() != place, is_copied, "{bytes}");
             }
         }
+    }
+
+    #[test]
+    fn the_first_bytes_are_not_copied_and_the_kept_buffer_comes_back() {
+        let mut output = Output::default();
+        let data = BytesMut::from("first");
+        let place = data.as_ptr();
+        assert_eq!(output.append(data), None);
+        assert_eq!((output.next(), output.next().as_ptr()), (&b"first"[..], place));
+        output.part();
+        output.advance(5);
+        let kept = output.append(BytesMut::from("second")).unwrap();
+        assert_eq!((kept.len(), output.len(), output.chunks.len()), (0, 6, 1));
+        assert_eq!(output.append(BytesMut::from(" third")).unwrap(), " third");
+        assert_eq!((output.next(), output.chunks.len()), (&b"second third"[..], 1));
     }
 
     #[test]

@@ -177,6 +177,10 @@ impl<S: Speaker> Session for Conversation<S> {
         self.speaker.transport_mut()?.seal(bytes)
     }
 
+    fn seals(&self) -> bool {
+        self.speaker.transport().is_some()
+    }
+
     fn on_eof(&mut self, now: Timestamp, out: &mut Outbox) {
         self.state.eof = true;
         self.run(now, out, |speaker, talk| {

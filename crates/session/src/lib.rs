@@ -92,6 +92,11 @@ pub trait Session: Send + fmt::Debug {
         None
     }
 
+    /// Whether [`Session::seal`] may encrypt.
+    fn seals(&self) -> bool {
+        false
+    }
+
     /// The peer has closed its side. Output that is still due is sent; a session that waits for nothing hangs up.
     fn on_eof(&mut self, _now: Timestamp, out: &mut Outbox) {
         out.hang_up(Reason::PeerClosed);
@@ -321,18 +326,12 @@ impl Outbox {
 
     /// Removes all items, in order.
     pub fn drain(&mut self) -> std::collections::vec_deque::Drain<'_, Item> {
-        if self.hang_up.is_some() {
-            self.bytes.clear();
-        }
         self.flush_bytes();
         self.items.drain(..)
     }
 
     /// Appends all items to `items`, in order: for a driver that may stop between two items.
     pub fn move_behind(&mut self, items: &mut VecDeque<Item>) {
-        if self.hang_up.is_some() {
-            self.bytes.clear();
-        }
         self.flush_bytes();
         if items.is_empty() {
             std::mem::swap(items, &mut self.items);
@@ -363,23 +362,19 @@ impl Outbox {
         if self.items.is_empty() {
             return self.take_bytes().map(BytesMut::freeze);
         }
-        match self.items.pop_front()? {
-            Item::Bytes(bytes) => Some(bytes),
-            item @ (Item::Command(..) | Item::Forbidden(_) | Item::Publish(..)) => {
-                self.items.push_front(item);
-                None
-            }
-        }
+        let is_bytes = matches!(self.items.front(), Some(Item::Bytes(_)));
+        if is_bytes && let Some(Item::Bytes(bytes)) = self.items.pop_front() { Some(bytes) } else { None }
     }
 
+    /// Makes the bytes an item. Bytes behind a reason to hang up are not sent.
     fn flush_bytes(&mut self) {
-        if !self.bytes.is_empty() {
-            let bytes = self.split_bytes().freeze();
-            self.items.push_back(Item::Bytes(bytes));
+        if self.hang_up.is_some() {
+            self.bytes.clear();
         }
-    }
-
-    fn split_bytes(&mut self) -> BytesMut {
-        if self.bytes.capacity() > Self::KEPT_BYTES_MAX { std::mem::take(&mut self.bytes) } else { self.bytes.split() }
+        if !self.bytes.is_empty() {
+            let is_large = self.bytes.capacity() > Self::KEPT_BYTES_MAX;
+            let bytes = if is_large { std::mem::take(&mut self.bytes) } else { self.bytes.split() };
+            self.items.push_back(Item::Bytes(bytes.freeze()));
+        }
     }
 }

@@ -445,6 +445,7 @@ fn large_empty_buffers_are_freed() {
     let capacity_of_mail = |mail: usize| {
         let mut it = InHand::open(Script::default());
         it.connection.mail = Vec::with_capacity(mail);
+        it.desk.mailbox().push(0, Mail::Bytes(Bytes::from_static(b"x")), None);
         it.turn(2000);
         it.connection.mail.capacity()
     };

@@ -27,9 +27,10 @@ struct HandOut {
 }
 
 impl HandOuts {
-    /// An event is about to be encoded at this position.
+    /// An event is about to be encoded at this position, where the one before ends.
     pub(super) fn begin(&mut self, event: &Event, begins_at: u64, budget: &Arc<Budget>) {
         let Some(job) = event.handed_out() else { return };
+        self.end(begins_at);
         let hold = Hold::on(event, &mut None, budget);
         self.bytes += hold.as_deref().map_or(0, Hold::bytes);
         self.jobs.push_back(HandOut { job: job.id, token: job.token, begins_at, ends_at: None, hold });
@@ -37,11 +38,9 @@ impl HandOuts {
 
     /// All that has begun is in the output, which ends at this position.
     pub(super) fn end(&mut self, position: u64) {
-        self.jobs
-            .iter_mut()
-            .rev()
-            .map_while(|job| job.ends_at.is_none().then_some(&mut job.ends_at))
-            .for_each(|end| *end = Some(position));
+        if let Some(HandOut { ends_at: end @ None, .. }) = self.jobs.back_mut() {
+            *end = Some(position);
+        }
     }
 
     /// The output is written up to this position. Returns how many of the jobs that the budget counts have left.

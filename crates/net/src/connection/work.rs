@@ -11,7 +11,7 @@ use windlass_engine::{Event, Reply};
 
 use super::Connection;
 use super::phase::Phase;
-use crate::output::{LARGE_BYTES, Output};
+use crate::output::Output;
 use windlass_hub::{Batch, Mail, SMALL_BYTES, Visited};
 
 /// Larger buffers for mail or items are freed when they are empty.
@@ -47,7 +47,9 @@ impl Connection {
         }
         loop {
             self.send_outbox();
-            if !self.read_mail() && !self.reread() {
+            self.outgoing.left_behind = None;
+            while self.mailbox.len() > 0 && self.read_mail() {}
+            if !self.reread() {
                 break;
             }
         }
@@ -137,16 +139,17 @@ impl Connection {
             }
         }
         self.send_leading();
-        self.outgoing.hand_outs.end(self.position());
+        let position = self.position();
+        self.outgoing.hand_outs.end(position);
         if mail.capacity() <= KEPT_MAX {
             self.mail = mail;
         }
         any
     }
 
-    /// Where the output ends, in bytes since the connection opened.
-    fn position(&self) -> u64 {
-        self.outgoing.written + self.outgoing.output.len() as u64
+    /// Where the output ends with the bytes that the session has encoded, in bytes since the connection opened.
+    fn position(&mut self) -> u64 {
+        self.outgoing.written + (self.outgoing.output.len() + self.outbox.bytes().len()) as u64
     }
 
     /// The session is about to encode an event. News of a job does not leave in the same write as the job's handle: a
@@ -167,12 +170,15 @@ impl Connection {
         if event.handed_out().is_none() {
             return;
         }
-        self.send_leading();
-        self.outgoing.hand_outs.end(self.position());
+        // How long encrypted bytes are is known only when they are in the output. Others may wait for the rest of the mail.
+        if self.session.seals() {
+            self.send_leading();
+        }
         if self.outgoing.output.is_empty() {
             self.mailbox.moved(self.now);
         }
-        self.outgoing.hand_outs.begin(event, self.position(), &self.shared.budget);
+        let position = self.position();
+        self.outgoing.hand_outs.begin(event, position, &self.shared.budget);
     }
 
     /// Moves the bytes that the session answers with at once to the output. They go ahead of the rest of the mail; only
@@ -186,12 +192,9 @@ impl Connection {
         }
     }
 
-    /// Moves the outbox's bytes to the output. The outbox gets its buffer back if they were copied.
-    fn send_own(&mut self, data: BytesMut) {
-        if data.len() >= LARGE_BYTES {
-            return self.send(data, Output::append);
-        }
-        self.send(&*data, Output::copy);
+    /// Moves the outbox's bytes to the output. The outbox gets a buffer back that the output does not need.
+    fn send_own(&mut self, mut data: BytesMut) {
+        self.send(&mut data, |output, data| *data = output.append(std::mem::take(data)).unwrap_or_default());
         self.outbox.reuse(data);
     }
 
@@ -201,7 +204,7 @@ impl Connection {
             self.active_at = self.now;
         }
         match self.session.seal(data.as_ref()) {
-            Some(sealed) => self.outgoing.output.append(sealed),
+            Some(sealed) => drop(self.outgoing.output.append(sealed)),
             None => put(&mut self.outgoing.output, data),
         }
     }
