@@ -97,10 +97,9 @@ impl Budget {
     pub fn report(&self, share: &Share, bytes: usize) {
         let now = if bytes < SMALL_BYTES { 0 } else { bytes };
         let before = share.0.swap(now, Ordering::AcqRel);
-        if now > before {
-            self.held.fetch_add(now - before, Ordering::AcqRel);
-        } else if now < before {
-            self.held.fetch_sub(before - now, Ordering::AcqRel);
+        // Less than before wraps around, and so does the sum: a part of it was `before`.
+        if now != before {
+            self.held.fetch_add(now.wrapping_sub(before), Ordering::AcqRel);
         }
     }
 

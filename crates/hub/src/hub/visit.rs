@@ -271,14 +271,14 @@ impl Hub {
     /// Whether the store cannot take the command's data.
     fn is_refused(&self, tag: Tag, command: &Command) -> bool {
         let failed = self.failed() && command.needs_store(tag);
-        failed || (command.takes_room() && (self.store.is_full() || self.is_too_large(command)))
+        failed || (self.store.is_full() && command.takes_room()) || self.is_too_large(command)
     }
 
     /// Whether a large job exceeds the room that is left. If it fits, the room shrinks by its size. Small jobs are not
     /// counted: those on their way to the disk fit into the reserve (`commit::room`).
     fn is_too_large(&self, command: &Command) -> bool {
         let Some(job) = command.new_job() else { return false };
-        job.body.len() > LARGE_BYTES && !self.store.take_room(job.body.len() as u64)
+        job.body.len() > LARGE_BYTES && command.takes_room() && !self.store.take_room(job.body.len() as u64)
     }
 }
 
