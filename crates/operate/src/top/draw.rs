@@ -141,7 +141,7 @@ mod tests {
             ["QUEUE             READY      CHANGE  LEASED", "a-queue-…ng-name  1,234,567          2"]
         );
         assert_eq!(screen(&view, 34)[4..6], ["QUEUE            READY      CHANGE", "a-queue…ng-name  1,234,567"]);
-        assert_eq!(screen(&view, 24)[4..6], ["QUEUE          READY", "a-queu…g-name  1,234,567"]);
+        assert_eq!(screen(&view, 26)[4..6], ["QUEUE            READY", "a-queue…ng-name  1,234,567"]);
         assert_eq!(screen(&view, 10)[5], "a-que…name", "a name alone is cut at last");
     }
 
