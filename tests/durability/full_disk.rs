@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::path::Path;
+use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -9,6 +10,7 @@ use windlass_testkit::daemon::Daemon;
 use windlass_testkit::disk::SmallDisk;
 
 use crate::common::faktory::Fwp;
+use crate::common::http::Http;
 use crate::common::{Peer, daemon};
 
 /// Submits until a submit is refused. Returns how many were acknowledged, and the refusal.
@@ -65,6 +67,22 @@ fn restart_after(daemon: &mut Daemon, signal: Option<&str>) {
     daemon.restart();
 }
 
+/// A full disk is a state, and everything that is asked says so.
+fn tells_that_it_is_full(daemon: &Daemon) {
+    let http = Http(daemon.address("http"));
+    let probe = http.get("/readyz");
+    assert_eq!((probe.status, probe.text()), (503, "disk_full\n"));
+    assert_eq!(http.get("/api/v1/status").json()["state"], "disk_full");
+    assert_eq!(http.metric("windlass_disk_full") as u8, 1);
+    let page = http.get("/");
+    assert!(page.text().contains("The disk is full: new jobs are refused"), "{page:?}");
+    let url = format!("http://{}", http.0);
+    let check = Command::new(env!("CARGO_BIN_EXE_windlass")).args(["check", "--live", "--url", &url]).output().unwrap();
+    let says = String::from_utf8_lossy(&check.stdout);
+    assert!(says.starts_with("WINDLASS CRITICAL - the disk is full: new jobs are refused"), "{says}");
+    assert_eq!(check.status.code(), Some(2), "{says}");
+}
+
 #[test]
 fn a_full_disk_stops_submits_and_nothing_else() {
     let dir = tempfile::tempdir().unwrap();
@@ -81,6 +99,7 @@ fn a_full_disk_stops_submits_and_nothing_else() {
     assert!(said.starts_with("-ERR"), "{said}");
     assert!(fwp.ask("INFO").starts_with('{'));
     assert_eq!(queued(daemon.address("gearman")), left);
+    tells_that_it_is_full(&daemon);
     left -= work(daemon.address("gearman"), left / 4);
     assert_eq!(queued(daemon.address("gearman")), left);
 

@@ -96,6 +96,8 @@ pub enum Visited {
 pub enum Health {
     /// It does.
     Serving,
+    /// It does, but the disk is full: new jobs are refused, and existing jobs go on.
+    DiskFull,
     /// It does, but the store does not respond, or may not belong to this daemon now: nothing is acknowledged.
     StoreFailed,
     /// It is about to stop: connections send what they still owe, and close.

@@ -44,6 +44,8 @@ pub struct Clients {
 pub enum Readiness {
     /// It does.
     Ready,
+    /// It does, but the disk is full: new jobs are refused, and existing jobs go on.
+    DiskFull,
     /// The store does not respond, or may not belong to this daemon now: nothing is acknowledged.
     StoreFailed,
     /// The daemon accepts no more connections, and stops when nothing is left to wait for.
@@ -99,7 +101,8 @@ impl Clients {
         match self.shared.broker.health() {
             Health::Stopping => Readiness::Stopping,
             Health::StoreFailed => Readiness::StoreFailed,
-            Health::Serving if self.closed.is_cancelled() => Readiness::Draining,
+            Health::Serving | Health::DiskFull if self.closed.is_cancelled() => Readiness::Draining,
+            Health::DiskFull => Readiness::DiskFull,
             Health::Serving => Readiness::Ready,
         }
     }
@@ -127,7 +130,9 @@ impl Client {
         let late = {
             let mut asked = pin!(self.ask_in_any_time(command));
             match timeout(patience, asked.as_mut()).await {
-                Err(_) if changes && broker.health() == Health::Serving => timeout(COMMIT_PATIENCE, asked).await,
+                Err(_) if changes && matches!(broker.health(), Health::Serving | Health::DiskFull) => {
+                    timeout(COMMIT_PATIENCE, asked).await
+                }
                 answered => answered,
             }
         };

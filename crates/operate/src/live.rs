@@ -95,6 +95,7 @@ impl Check {
         let (warning, critical) = (limit(self.age_warning), limit(self.age_critical));
         let most_dead = self.dead_warning.map(|most| most.to_string()).unwrap_or_default();
         let jobs = counted(ready, "job");
+        let state = if state == "disk_full" { "the disk is full: new jobs are refused" } else { state };
         let words = format!("{state}, {jobs} ready, {leased} leased, {dead} dead, the oldest ready for {oldest:.0}s");
         let figures = format!(
             "oldest={oldest:.0}s;{warning};{critical};0 ready={ready} leased={leased} dead={dead};{most_dead};;0"

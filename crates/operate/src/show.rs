@@ -157,6 +157,7 @@ pub(super) fn status(status: &Value) -> String {
     let things = |all: [(&str, &str); 2]| all.map(|(path, thing)| many(at(status, path), thing)).join(", ");
     let mut lines = vec![
         ("windlass", format!("{}, {}", text(at(status, "/version")), text(at(status, "/state")))),
+        ("refuses", if *at(status, "/state") == "disk_full" { "new jobs: the disk is full" } else { "" }.to_owned()),
         ("drain", if at(status, "/drain").is_null() { String::new() } else { drain(at(status, "/drain")) }),
         ("started", text(at(status, "/started_at"))),
         ("jobs", counts(at(status, "/states"))),

@@ -41,6 +41,7 @@ pub(super) async fn metrics(app: Shared, headers: HeaderMap) -> Outcome<Response
         role,
         clock_ahead_ms: clock::machine_ahead_ms(),
         store_failed: app.clients.readiness() == Readiness::StoreFailed,
+        disk_full: app.clients.readiness() == Readiness::DiskFull,
         resident_bytes: (app.daemon.memory_mb)() << 20,
         started_at: now.to_wall(app.started_at),
         daemon,

@@ -23,7 +23,7 @@ view! {
     } {
         /// Windlass's version.
         version: &'static str = env!("CARGO_PKG_VERSION"),
-        /// `ready`, `store_failed`, `draining` or `stopping`.
+        /// `ready`, `disk_full`, `store_failed`, `draining` or `stopping`.
         state: &'static str = state_name(app.clients.readiness()),
         /// What a drain waits for; null without one.
         drain: Option<Drain> = app.control.draining().map(|draining| Drain::of(&draining, app)),
@@ -125,6 +125,7 @@ pub(crate) async fn status(app: Shared) -> Outcome<Json<Status>> {
 const fn state_name(readiness: Readiness) -> &'static str {
     match readiness {
         Readiness::Ready => "ready",
+        Readiness::DiskFull => "disk_full",
         Readiness::StoreFailed => "store_failed",
         Readiness::Draining => "draining",
         Readiness::Stopping => "stopping",

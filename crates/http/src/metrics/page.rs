@@ -36,6 +36,7 @@ pub(crate) struct Scraped {
     /// Of this daemon.
     pub(crate) connections: u64,
     pub(crate) store_failed: bool,
+    pub(crate) disk_full: bool,
     /// What the daemon is among others.
     pub(crate) role: Role,
     /// How far the machine's wall clock is ahead of the one that counts.
@@ -215,6 +216,7 @@ impl Scraped {
             ("connections", "Open connections", count(self.connections)),
             ("resident_memory_bytes", "Resident memory of the process, in whole MiB", count(self.resident_bytes)),
             ("store_failed", "Whether the store does not respond", count(self.store_failed.into())),
+            ("disk_full", "Whether the disk is full: new jobs are refused", count(self.disk_full.into())),
             ("start_time_seconds", "When the daemon started, since 1970", started_at),
         ];
         daemon::put_gauges(encoder, gauges)?;
@@ -282,6 +284,7 @@ mod tests {
             role,
             clock_ahead_ms: Some(-1_500),
             store_failed: false,
+            disk_full: false,
             resident_bytes: 0,
             started_at: Timestamp(0),
             daemon: Snapshot::default(),
@@ -299,7 +302,8 @@ mod tests {
         let seeking = Role::Seeking { since: Timestamp(0) };
         let (leader, edge) = (page(engine(), Role::Alone), page(None, seeking));
         let of_engine = ["jobs", "jobs_bytes", "workers", "queues", "jobs_limit", "journal_bytes", "checkpoints_total"];
-        let of_each = ["connections", "store_failed", "buffers_bytes", "build_info", "resident_memory_bytes"];
+        let of_each =
+            ["connections", "store_failed", "disk_full", "buffers_bytes", "build_info", "resident_memory_bytes"];
         let has = |page: &str, name: &str| page.contains(&format!("# TYPE windlass_{name} "));
         for name in of_engine {
             assert!(has(&leader, name) && !has(&edge, name), "{name}: {edge}");

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use windlass_daemon::client::Readiness;
 use windlass_daemon::clock;
 use windlass_engine::{Cursor, Query, Reply};
 
@@ -34,7 +35,8 @@ pub(super) struct Concern {
 /// Looks at the daemon, and at one page of its queues. More of them are looked at in between. What does not answer is left
 /// out.
 pub(super) async fn look(app: &App) -> Vec<Concern> {
-    let mut concerns = limits(app).await;
+    let mut concerns = Vec::from_iter(refusing(app));
+    concerns.extend(limits(app).await);
     let query = Query::Queues { after: Cursor::default(), limit: u32::MAX };
     if let Ok(Reply::Queues { rows, next }) = app.ask(query).await {
         let mut survey = Survey::default();
@@ -76,6 +78,16 @@ fn of_queues(survey: &Survey, app: &App) -> impl Iterator<Item = Concern> {
         (waited > OLD).then(|| Concern { text, to: format!("/jobs?state=ready&queue={to}"), is_bad: false })
     });
     unserved.into_iter().chain(oldest)
+}
+
+/// What the daemon refuses, before everything else.
+fn refusing(app: &App) -> Option<Concern> {
+    let text = match app.clients.readiness() {
+        Readiness::Ready | Readiness::Draining | Readiness::Stopping => return None,
+        Readiness::DiskFull => "The disk is full: new jobs are refused, and existing jobs go on",
+        Readiness::StoreFailed => "The store does not respond: nothing is acknowledged",
+    };
+    Some(Concern { text: text.to_owned(), to: String::new(), is_bad: true })
 }
 
 /// Limits that are nearly reached, the disk, and certificates.

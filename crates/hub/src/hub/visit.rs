@@ -151,6 +151,7 @@ impl Broker for Hub {
         match (self.stopping(), self.may_act() && !self.failed()) {
             (true, _) => Health::Stopping,
             (false, false) => Health::StoreFailed,
+            (false, true) if self.store.is_full() => Health::DiskFull,
             (false, true) => Health::Serving,
         }
     }
