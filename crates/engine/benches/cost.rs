@@ -11,8 +11,8 @@ use std::{io, thread};
 
 use bytes::Bytes;
 use windlass_engine::{
-    Clash, ClientCommand, ClientId, ClientInfo, Command as Ask, Context, Engine, Event, From, JobCommand, JobRef,
-    KeySource, KeyUntil, LeaseCommand, LeaseTerms, Limits, NewJob, Patterns, Policy, Proof, Protocol, QueueCommand,
+    Clash, ClientCommand, ClientId, ClientInfo, Command as Ask, Context, Engine, Event, Expiry, From, JobCommand,
+    JobRef, KeySource, KeyUntil, LeaseCommand, LeaseTerms, Limits, NewJob, Policy, Proof, Protocol, QueueCommand,
     QueueSettings, Reply, Select, Subscription, Tag, Take, TakeCommand, Timestamp, Unique, Wait,
 };
 
@@ -38,6 +38,12 @@ fn main() -> io::Result<()> {
         ("160 bytes, random names of 24 bytes in them", "named"),
         ("100 bytes, 100,000 keys that take turns", "fair"),
         ("100 bytes, 1,000 keys that take turns", "few-keys"),
+        ("100 bytes, in 10,000 queues in turn", "queues"),
+        ("100 bytes, bodies elsewhere", "away"),
+        ("100 bytes, bodies elsewhere, random keys of 36 bytes", "away keyed"),
+        ("100 bytes, bodies elsewhere, in 10,000 queues in turn", "away queues"),
+        ("100 bytes, bodies elsewhere, each with an expiry", "away expiring"),
+        ("100 bytes, bodies elsewhere, in 10,000 queues in turn, random keys of 36 bytes", "away queues keyed"),
     ];
     for (name, kind) in kinds {
         println!("{jobs} jobs of {name}");
@@ -98,20 +104,31 @@ fn few() {
     }
 }
 
+/// An engine with one client.
+struct Room {
+    engine: Engine,
+    context: Context,
+}
+
+impl Room {
+    fn ask(&mut self, tag: Tag, command: impl Into<Ask>) -> Option<(ClientId, Event)> {
+        self.engine.apply(CLIENT, tag, command, &mut self.context);
+        self.context.changes.clear();
+        let answer = self.context.events.pop();
+        self.context.events.clear();
+        answer
+    }
+}
+
 /// Pushes all jobs, then takes and finishes all.
 fn life(jobs: u64, kind: &str) {
-    let mut engine = Engine::new(Limits::default(), 42);
-    let mut context = Context::new(Timestamp(1_000), 1);
-    let mut ask = |tag, command| {
-        engine.apply(CLIENT, tag, command, &mut context);
-        context.changes.clear();
-        let answer = context.events.pop();
-        context.events.clear();
-        answer
+    let mut room = Room { engine: Engine::new(Limits::default(), 42), context: Context::new(Timestamp(1_000), 1) };
+    room.ask(Tag::NONE, ClientCommand::Open(ClientInfo::default()));
+    let has = |part| kind.split(' ').any(|word| word == part);
+    let queues: Vec<Bytes> = match has("queues") {
+        true => (0..10_000).map(|number| format!("resize{number}").into()).collect(),
+        false => vec![Bytes::from_static(b"resize")],
     };
-    ask(Tag::NONE, Ask::Client(ClientCommand::Open(ClientInfo::default())));
-    let queue = Bytes::from_static(b"resize");
-    let body = Bytes::from_static(&[7; 100]);
     let keys = match kind {
         "fair" => 100_000,
         "few-keys" => 1_000,
@@ -120,44 +137,82 @@ fn life(jobs: u64, kind: &str) {
     if keys > 0 {
         let fair = Policy { key: Some(KeySource::Prefix(b'|')), fair: true, ..Policy::default() };
         let settings = QueueSettings { policy: fair, ..QueueSettings::default() };
-        let patterns = Patterns::from_iter([(queue.clone(), settings)]);
-        ask(Tag::NONE, Ask::Queue(QueueCommand::SetPatterns(Box::new(patterns))));
+        let patterns = queues.iter().map(|queue| (queue.clone(), settings.clone())).collect();
+        room.ask(Tag::NONE, QueueCommand::SetPatterns(Box::new(patterns)));
     }
     let customers: Vec<Bytes> = (0..keys).map(|key| format!("{key:05}|{:94}", "").into()).collect();
     let before = resident_bytes();
-    let mut rng = Context::new(Timestamp(0), 9);
+    push(&mut room, jobs, (kind, &queues, &customers));
+    if has("away") {
+        leave(&mut room.engine, jobs);
+    }
+    println!("  {:>8} resident bytes per job", (resident_bytes().saturating_sub(before)) / jobs);
+    take(&mut room, jobs, &queues);
+    println!("  {:>8} resident bytes left", resident_bytes().saturating_sub(before));
+}
+
+fn push(room: &mut Room, jobs: u64, (kind, queues, customers): (&str, &[Bytes], &[Bytes])) {
+    let has = |part| kind.split(' ').any(|word| word == part);
+    let (is_named, is_keyed, is_expiring) = (has("named"), has("keyed"), has("expiring"));
+    let (body, mut rng) = (Bytes::from_static(&[7; 100]), Context::new(Timestamp(0), 9));
+    let (mut queues, mut customers) = (queues.iter().cycle(), customers.iter().cycle());
     timed("push", jobs, |number| {
-        let mut job = NewJob::new(Protocol::GEARMAN, queue.clone(), body.clone());
-        if kind == "named" {
+        let queue = queues.next().cloned().unwrap_or_default();
+        let mut job = NewJob::new(Protocol::GEARMAN, queue, customers.next().unwrap_or(&body).clone());
+        if is_named {
             let name = format!("{:016x}{:08x}", rng.roll(u64::MAX), rng.roll(u64::from(u32::MAX)));
             job.body = format!("{{\"retry\":25,\"jid\":\"{name}\",{:117}}}", "").into();
             job.name = Some(name.into());
         }
-        if let Some(body) = usize::try_from(number % keys.max(1)).ok().and_then(|key| customers.get(key)) {
-            job.body = body.clone();
+        if is_expiring {
+            job.expires = Expiry::By(Timestamp(1_000_000 + number * 7));
         }
-        if kind == "keyed" {
+        if is_keyed {
             let key = format!("{:016x}-{:016x}-ab", rng.roll(u64::MAX), rng.roll(u64::MAX));
             job.unique = Some(Unique { key: key.into(), clash: Clash::Attach, until: KeyUntil::End });
         }
-        drop(ask(Tag(1), Ask::Job(JobCommand::Push(Box::new(job)))));
+        drop(room.ask(Tag(1), JobCommand::Push(Box::new(job))));
     });
-    println!("  {:>8} resident bytes per job", (resident_bytes().saturating_sub(before)) / jobs);
-    let subscription = Subscription { queue, weight: 0, lease: LeaseTerms::CONNECTION, unclaimed: None };
-    ask(Tag::NONE, Ask::Client(ClientCommand::Serve(subscription)));
-    let mut output = Vec::new();
+}
+
+fn take(room: &mut Room, jobs: u64, queues: &[Bytes]) {
+    if let [queue] = queues {
+        let (queue, lease) = (queue.clone(), LeaseTerms::CONNECTION);
+        room.ask(Tag::NONE, ClientCommand::Serve(Subscription { queue, weight: 0, lease, unclaimed: None }));
+    }
+    let (mut output, mut turns) = (Vec::new(), queues.iter().cycle());
     timed("take and finish", jobs, |_| {
-        let take =
-            Take { from: From::Subscriptions, select: Select::BestPriority, wait: Wait::No, worker: Bytes::new() };
-        let event = ask(Tag(1), Ask::Take(TakeCommand::Take(take)));
+        let from = match turns.next().filter(|_| queues.len() > 1).cloned() {
+            Some(queue) => From::Listed { queues: vec![queue], lease: LeaseTerms::CONNECTION },
+            None => From::Subscriptions,
+        };
+        let take = Take { from, select: Select::BestPriority, wait: Wait::No, worker: Bytes::new() };
+        let event = room.ask(Tag(1), TakeCommand::Take(take));
         if let Some((_, Event::Reply(_, Reply::Taken(job)))) = event {
             output.clear();
             output.extend_from_slice(&job.body);
             let (job, result) = (JobRef::Id(job.id), Bytes::new());
-            drop(ask(Tag::NONE, Ask::Lease(LeaseCommand::Finish { job, proof: Proof::Connection, result })));
+            drop(room.ask(Tag::NONE, LeaseCommand::Finish { job, proof: Proof::Connection, result }));
+            drop((room.engine.take_freed(), room.engine.take_wanted()));
         }
     });
-    println!("  {:>8} resident bytes left", resident_bytes().saturating_sub(before));
+}
+
+/// The bodies of all jobs leave memory.
+fn leave(engine: &mut Engine, jobs: u64) {
+    let (mut at, mut in_vain) = (0, 0);
+    let lasted = lasts(|| {
+        while in_vain < 3 + 3 * jobs / 4_096 {
+            let bodies = engine.cool(1 << 20);
+            for (job, body) in &bodies {
+                engine.set_stored(*job, body, at);
+                at += body.len() as u64;
+            }
+            engine.pack(bodies.iter().map(|(job, _)| *job));
+            in_vain = if bodies.is_empty() { in_vain + 1 } else { 0 };
+        }
+    });
+    println!("  {:>8} ns for a body to leave", lasted.as_nanos() / u128::from(jobs));
 }
 
 fn timed(what: &str, times: u64, run: impl FnMut(u64)) {
