@@ -16,6 +16,8 @@ use crate::queues::{Ahead, Queue, Queues, SortKey};
 
 /// Jobs that one look for bodies passes.
 const LOOKED_MAX: usize = 4_096;
+/// Pages of packed jobs that it opens. Jobs in order of their numbers are in half of them.
+const OPENED_MAX: usize = 32;
 /// Parts of a round that are known one by one.
 const PARTS_MAX: usize = 8;
 /// Jobs of a queue that has no more are about to be handed out, as far as all such queues have room.
@@ -56,11 +58,13 @@ pub(crate) struct Residency {
 #[derive(Debug, Default)]
 pub(crate) struct Cool {
     /// Jobs with bodies in memory.
-    pub(crate) bodies: Vec<JobId>,
-    /// Jobs whose bodies are elsewhere, or so short that they stay.
+    pub(crate) bodies: Vec<(JobId, Slot)>,
+    /// Jobs whose bodies are elsewhere, or so short that they stay, and one of each page that this look has opened.
     pub(crate) jobs: Vec<Slot>,
     /// How many jobs were passed.
     pub(crate) looked: usize,
+    /// How many pages of packed jobs were opened.
+    pub(crate) opened: usize,
 }
 
 /// The bodies for which memory has room.
@@ -100,19 +104,21 @@ impl Residency {
         let (mut cool, mut sum) = (Cool::default(), 0);
         'round: while let Some((first, last)) = self.left.pop() {
             for (id, slot) in jobs.newest_from(JobId(last)).take_while(|(id, _)| id.0 >= first) {
-                if sum >= bytes || cool.looked >= LOOKED_MAX {
+                if sum >= bytes || cool.looked >= LOOKED_MAX || cool.opened >= OPENED_MAX {
                     self.left.push((first, id.0));
                     break 'round;
                 }
                 cool.looked += 1;
-                if jobs.is_packed(slot) {
+                let is_packed = jobs.is_packed(slot);
+                if is_packed && jobs.packed_bodies(slot) == 0 {
                     continue;
                 }
+                cool.opened += usize::from(is_packed);
                 let Some(job) = jobs.at(slot) else { continue };
                 if self.can_leave(job, queues, few) {
                     sum += job.payload.body_len() as u64;
-                    cool.bodies.push(id);
-                } else if !job.payload.can_leave() && !jobs.is_beside_next(slot) {
+                    cool.bodies.push((id, slot));
+                } else if is_packed || !job.payload.can_leave() && !jobs.is_beside_next(slot) {
                     cool.jobs.push(slot);
                 }
             }

@@ -38,18 +38,27 @@ impl Engine {
 
     /// Bodies that can leave memory, those first that are needed last: `bytes` or a little more, if a look at some
     /// thousand jobs finds them. The caller writes them somewhere and reports it ([`Engine::set_stored`]). Packs the jobs
-    /// it has passed whose bodies are not in memory.
+    /// it has passed whose bodies are not in memory, but for the neighbours of those with bodies to write: these jobs
+    /// change soon.
     pub fn cool(&mut self, bytes: u64) -> Vec<(JobId, Bytes)> {
         let room = room_for_bodies(&self.state);
         let State { residency, jobs, queues, meta, work, .. } = &mut self.state;
-        let cool = residency.cool((jobs, queues), meta.next_job(), (bytes, room));
-        work.spend(STEP * 4 * cool.looked as u64);
-        jobs.pack(cool.jobs.into_iter());
-        cool.bodies.into_iter().filter_map(|id| Some((id, jobs.get(id)?.payload.share_body()))).collect()
+        let mut cool = residency.cool((jobs, queues), meta.next_job(), (bytes, room));
+        work.spend(STEP * 4 * (cool.looked + cool.opened * Slab::JOBS) as u64);
+        let share = |(id, slot): &(JobId, Slot)| Some((*id, jobs.at(*slot)?.payload.share_body()));
+        let bodies = cool.bodies.iter().filter_map(share).collect();
+        cool.bodies.sort_unstable_by_key(|(_, slot)| *slot);
+        let beside = |slot: Slot| {
+            let at = cool.bodies.partition_point(|(_, body)| *body < slot);
+            let around = [at.checked_sub(1), Some(at)].into_iter().flatten();
+            around.filter_map(|at| cool.bodies.get(at)).any(|(_, body)| Slab::share_page(*body, slot))
+        };
+        jobs.pack(cool.jobs.into_iter().filter(|slot| !beside(*slot)));
+        bodies
     }
 
-    /// Packs these jobs together with their neighbours, where none is needed soon and none has a body in memory that
-    /// could be elsewhere. They come back when one of them is looked at.
+    /// Packs these jobs together with their neighbours, where none is handed out and none has a large body in memory.
+    /// They come back when one of them is looked at.
     pub fn pack(&mut self, jobs: impl Iterator<Item = JobId>) {
         let slots: Vec<_> = jobs.filter_map(|job| self.state.jobs.slot(job)).collect();
         self.state.jobs.pack(slots.into_iter());

@@ -243,10 +243,13 @@ impl Extra {
         attempts.push(attempt);
     }
 
+    /// A fixed part of [`Extra::weight_bytes`]. A fourth of it is for what indexes have of such a job, a timer above all.
+    pub(super) const FIXED_BYTES: usize = 200;
+
     pub(super) fn weight_bytes(&self) -> usize {
         let told = self.progress.as_ref().map_or(0, |progress| progress.text.len());
         let result = self.result.as_ref().map_or(0, Bytes::len);
         let attempts = self.attempts.as_deref().map_or(0, Attempts::weight_bytes);
-        200 + self.meta.len() + self.collector.len() + told + result + attempts
+        Self::FIXED_BYTES + self.meta.len() + self.collector.len() + told + result + attempts
     }
 }

@@ -1,7 +1,7 @@
 //! Jobs. [`Jobs`] owns all of them with every index that depends on a job alone.
 //!
-//! Reading order: `job`, `state`, `extra`, `payload`, `stored` (the data) · `table` (the owner) · its parts: `slab` and `packed` (memory),
-//! `bodies`, `by_state`, `keys`, `names`, `timed`, `kept`, `holders`, `counts` (indexes), `numbered` (a map by job number).
+//! Reading order: `job`, `state`, `extra`, `payload`, `stored` (the data) · `table` (the owner) · its parts: `slab`,
+//! `packed`, `row` and `shape` (memory), `bodies`, `by_state`, `keys`, `names`, `timed`, `kept`, `holders`, `counts` (indexes), `numbered` (a map by job number).
 
 mod attempts;
 mod bodies;
@@ -19,6 +19,8 @@ mod names;
 mod numbered;
 mod packed;
 mod payload;
+mod row;
+mod shape;
 mod slab;
 mod state;
 mod stored;

@@ -1,78 +1,74 @@
 //! Jobs that are not needed soon, in few bytes: all that are in one page of memory, together.
 //!
-//! Neighbours are alike. Of each job stands here what is its own, as a difference from the job before it: its number,
-//! rank and time, and its payload, whose body is short or stored elsewhere. The rest is a *shape*, which it shares with
-//! others. Jobs that wait in a queue have one or two shapes.
-
-use bytes::{Buf, Bytes, TryGetError};
+//! Neighbours are alike. Of each job stands here what is its own, as a difference from the job before it ([`Before`]):
+//! its number, queue, rank and times, and its payload, whose body is short or stored elsewhere. The rest is a [`Shape`],
+//! which it shares with others. Jobs that wait in a queue have one or two shapes.
 
 use super::bodies::SAVED_BYTES;
 use super::job::Job;
-use super::payload::Payload;
-use super::stored::Stored;
-use crate::ids::{JobId, Timestamp};
-
-/// A page with more shapes stays as it is.
-const SHAPES_MAX: usize = 16;
-/// A place without a job.
-const NO_JOB: u8 = u8::MAX;
+use super::payload::{Payload, View};
+use super::row::{Before, NO_JOB, SHAPES_MAX};
+use super::shape::{Shape, extra_bytes};
 
 /// What a packed job takes less of the bytes that [`Job::weight_bytes`] counts, if its body is elsewhere. Another one
-/// takes [`SAVED_BYTES`] less.
+/// takes [`SAVED_BYTES`] less. Its key, name and body are counted there, and are in its row.
 const JOB_BYTES: u64 = size_of::<Option<Job>>() as u64 + 40;
+
+/// What the index of keys or of names takes for a job, which stays. The fixed bytes of `weight_bytes` include it.
+const INDEX_BYTES: u64 = 20;
+
+/// Jobs per page. A page is allocated and freed whole, so that a drained queue returns its memory. A page of this size
+/// fills a block of 24 KiB; one more job, with the allocator's overhead, would need a block of 28 KiB.
+pub(super) const PAGE: usize = 255;
 
 /// The jobs of a page, and their places in it.
 #[derive(Clone, Debug)]
 pub(super) struct Packed {
-    shapes: Box<[Job]>,
+    shapes: Box<[Shape]>,
     bytes: Box<[u8]>,
     /// Bytes that it saves.
     saved: u64,
-}
-
-/// What the next job differs from.
-#[derive(Clone, Copy, Default)]
-struct Before {
-    id: u64,
-    rank: u64,
-    ready_at: u64,
-    body_end: u64,
+    /// Bytes of bodies that could be elsewhere.
+    can_leave: u64,
 }
 
 impl Packed {
-    /// `None`: one of the jobs is handed out, or has a body in memory that could be elsewhere, or there are too many shapes.
-    pub(super) fn of(jobs: &[Option<Job>]) -> Option<Self> {
-        let (mut shapes, mut bytes, mut before) = (Vec::new(), Vec::new(), Before::default());
-        let mut saved = 0;
+    /// `None`: one of the jobs is handed out, or has a large body in memory, or there are too many shapes. `room` is for
+    /// the rows while they are written.
+    pub(super) fn of(jobs: &[Option<Job>], room: &mut Vec<u8>) -> Option<Self> {
+        room.clear();
+        let (mut shapes, mut before) = (Vec::<Shape>::new(), Before::default());
+        let (mut less, mut can_leave) = (0, 0);
         for job in jobs {
             let Some(job) = job else {
-                bytes.push(NO_JOB);
+                room.push(NO_JOB);
                 continue;
             };
             if job.lease().is_some() {
                 return None;
             }
-            let shape = shapes.iter().position(|shape| is_alike(shape, job));
-            let shape = shape.unwrap_or_else(|| {
-                shapes.push(Job { payload: Payload::copy(None, &[], &[]), ..job.clone() });
+            let number = shapes.iter().position(|shape| shape.fits(job)).unwrap_or_else(|| {
+                shapes.push(Shape::of(job));
                 shapes.len() - 1
             });
-            bytes.push(u8::try_from(shape).ok().filter(|_| shape < SHAPES_MAX)?);
-            before.put(job, &mut bytes)?;
-            saved += JOB_BYTES + if job.payload.stored().is_some() { 0 } else { SAVED_BYTES };
+            let shape = shapes.get(number).filter(|_| number < SHAPES_MAX)?;
+            let view = job.payload.view();
+            before.put((u8::try_from(number).ok()?, shape), (job, view), room)?;
+            let (bytes, body) = bytes_of(job, view);
+            less += bytes;
+            can_leave += body;
         }
-        let saved = saved.saturating_sub((bytes.len() + shapes.len() * size_of::<Job>()) as u64);
-        Some(Self { shapes: shapes.into(), bytes: bytes.into(), saved })
+        let kept = room.len() as u64 + shapes.iter().map(Shape::bytes).sum::<u64>();
+        let saved = less.saturating_sub(kept);
+        Some(Self { shapes: shapes.into(), bytes: room.as_slice().into(), saved, can_leave })
     }
 
     /// The jobs in their places.
     pub(super) fn jobs(&self) -> Vec<Option<Job>> {
-        let (mut jobs, mut bytes, mut before) = (Vec::new(), &self.bytes[..], Before::default());
-        while let Ok(shape) = bytes.try_get_u8() {
-            let job = self.shapes.get(usize::from(shape)).map(|shape| before.take(shape, &mut bytes));
-            let job = job.transpose();
-            debug_assert!(job.is_ok(), "a page that was packed here");
-            jobs.push(job.unwrap_or_default());
+        let (mut jobs, mut bytes, mut before) = (Vec::with_capacity(PAGE), &self.bytes[..], Before::default());
+        while let Some((first, rest)) = bytes.split_first() {
+            bytes = rest;
+            jobs.push(if *first == NO_JOB { None } else { before.take(*first, &self.shapes, &mut bytes) });
         }
         jobs
     }
@@ -81,108 +77,40 @@ impl Packed {
     pub(super) const fn saved_bytes(&self) -> u64 {
         self.saved
     }
+
+    /// Bytes of bodies that could be elsewhere.
+    pub(super) const fn can_leave(&self) -> u64 {
+        self.can_leave
+    }
 }
 
-/// Whether two jobs differ only in what [`Before::put`] writes.
-fn is_alike(one: &Job, other: &Job) -> bool {
-    let Job { id: _, rank: _, ready_at: _, payload: _, queue, protocol, priority, .. } = one;
-    let Job { durable, state, attempts, failures, retry, unfit, extra, .. } = one;
-    (queue, protocol, priority, durable, state)
-        == (&other.queue, &other.protocol, &other.priority, &other.durable, &other.state)
-        && (attempts, failures, retry, unfit, extra)
-            == (&other.attempts, &other.failures, &other.retry, &other.unfit, &other.extra)
-}
-
-impl Before {
-    /// Writes what is the job's own.
-    fn put(&mut self, job: &Job, to: &mut Vec<u8>) -> Option<()> {
-        put_step(&mut self.id, job.id.0, to);
-        put_step(&mut self.rank, job.rank, to);
-        put_step(&mut self.ready_at, job.ready_at.0, to);
-        let payload = &job.payload;
-        put_number(payload.key().map_or(0, |key| key.len() as u64 + 1), to);
-        put_number(payload.name().len() as u64, to);
-        to.extend([payload.key().unwrap_or_default(), payload.name()].concat());
-        if let Some(Stored { at, len, sum }) = payload.stored() {
-            put_number(u64::from(len) * 2 + 1, to);
-            put_step(&mut self.body_end, at, to);
-            self.body_end = self.body_end.wrapping_add(len.into());
-            to.extend(sum.to_le_bytes());
-        } else if payload.can_leave() || payload.body().len() > Payload::COPY_MAX {
-            return None;
-        } else {
-            put_number(payload.body().len() as u64 * 2, to);
-            to.extend(payload.body());
+/// What packing a job saves, but for its row, and the bytes of its body if that could be elsewhere.
+#[inline]
+fn bytes_of(job: &Job, view: View<'_>) -> (u64, u64) {
+    let payload = &job.payload;
+    let (here, body) = match view {
+        View::Whole(bytes, body) => (SAVED_BYTES + bytes.len() as u64, body as u64),
+        View::Stored(stored) => (payload.len() as u64 - u64::from(stored.len), 0),
+        View::Apart => {
+            (SAVED_BYTES + payload.len() as u64, if payload.can_leave() { payload.body_len() as u64 } else { 0 })
         }
-        Some(())
-    }
-
-    /// Reads it.
-    fn take(&mut self, shape: &Job, from: &mut &[u8]) -> Result<Job, TryGetError> {
-        let (id, rank) = (take_step(&mut self.id, from)?, take_step(&mut self.rank, from)?);
-        let ready_at = take_step(&mut self.ready_at, from)?;
-        let (key, name) = (take_number(from)?.checked_sub(1), take_number(from)?);
-        let key = key.map(|bytes| take_bytes(bytes, from)).transpose()?;
-        let name = take_bytes(name, from)?;
-        let body = take_number(from)?;
-        let payload = if body % 2 == 0 {
-            Payload::copy(key, name, take_bytes(body / 2, from)?)
-        } else {
-            let (at, len) = (take_step(&mut self.body_end, from)?, u32::try_from(body / 2).unwrap_or_default());
-            self.body_end = self.body_end.wrapping_add(len.into());
-            let stored = Stored { at, len, sum: from.try_get_u32_le()? };
-            Payload::of_stored(key, name, stored).unwrap_or_else(|| Payload::new(key, name, &Bytes::new()))
-        };
-        Ok(Job { id: JobId(id), rank, ready_at: Timestamp(ready_at), payload, ..shape.clone() })
-    }
-}
-
-/// Writes how far a number is from the last one, which it becomes.
-fn put_step(last: &mut u64, new: u64, to: &mut Vec<u8>) {
-    let step = new.wrapping_sub(std::mem::replace(last, new)).cast_signed();
-    put_number((step << 1 ^ step >> 63).cast_unsigned(), to);
-}
-
-fn take_step(last: &mut u64, from: &mut &[u8]) -> Result<u64, TryGetError> {
-    let number = take_number(from)?;
-    let step = (number >> 1).cast_signed() ^ -(number & 1).cast_signed();
-    *last = last.wrapping_add(step.cast_unsigned());
-    Ok(*last)
-}
-
-/// Writes a number, seven bits a byte, the lowest first.
-fn put_number(mut number: u64, to: &mut Vec<u8>) {
-    while number > 0x7f {
-        to.push(number.to_le_bytes()[0] | 0x80);
-        number >>= 7;
-    }
-    to.push(number.to_le_bytes()[0]);
-}
-
-fn take_number(from: &mut &[u8]) -> Result<u64, TryGetError> {
-    let mut number = 0;
-    for shift in (0..64).step_by(7) {
-        let byte = from.try_get_u8()?;
-        number |= u64::from(byte & 0x7f) << shift;
-        if byte & 0x80 == 0 {
-            break;
-        }
-    }
-    Ok(number)
-}
-
-fn take_bytes<'a>(bytes: u64, from: &mut &'a [u8]) -> Result<&'a [u8], TryGetError> {
-    let requested = usize::try_from(bytes).unwrap_or(usize::MAX);
-    let (taken, rest) = from.split_at_checked(requested).ok_or(TryGetError { requested, available: from.len() })?;
-    *from = rest;
-    Ok(taken)
+    };
+    let body = if body < Payload::BODY_BYTES_MIN as u64 { 0 } else { body };
+    let indexes =
+        if payload.has_key() { INDEX_BYTES } else { 0 } + if payload.name().is_empty() { 0 } else { INDEX_BYTES };
+    (JOB_BYTES + extra_bytes(job.extra.as_deref()) + here - indexes, body)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ids::{Priority, Protocol, QueueId};
-    use crate::jobs::{Extra, JobState, Retry, Unfit};
+    use crate::context::Context;
+    use crate::ids::{JobId, Priority, Protocol, QueueId, Timestamp};
+    use crate::jobs::{Cycle, Expiry, Extra, JobState, KeyUntil, Retry, Stored, Track, Unfit};
+
+    fn packed(jobs: &[Option<Job>]) -> Option<Packed> {
+        Packed::of(jobs, &mut Vec::new())
+    }
 
     fn job(id: u64, key: Option<&[u8]>, name: &[u8], body: &[u8]) -> Job {
         Job {
@@ -204,69 +132,159 @@ mod tests {
     }
 
     fn stored(id: u64, at: u64, body: &[u8]) -> Job {
-        let job = job(id, None, b"", body);
-        let payload = job.payload.with_stored(Stored::new(at, body).unwrap()).unwrap();
+        elsewhere(job(id, None, b"", body), at)
+    }
+
+    fn elsewhere(job: Job, at: u64) -> Job {
+        let payload = job.payload.with_stored(Stored::new(at, job.body()).unwrap()).unwrap();
         Job { payload, ..job }
+    }
+
+    fn with(job: Job, change: impl FnOnce(&mut Extra)) -> Job {
+        let mut extra = Extra::default();
+        change(&mut extra);
+        Job { extra: Some(Box::new(extra)), ..job }
     }
 
     #[test]
     fn jobs_come_back_as_they_were() {
         let long = [b'k'; 9_000];
-        let retried = Job {
-            failures: 3,
-            state: JobState::Retrying(Timestamp(7)),
-            extra: Some(Box::new(Extra { losses: 2, ..Extra::default() })),
-            ..job(u64::MAX >> 2, Some(&long), &long, b"")
-        };
+        let retried = with(job(u64::MAX >> 2, Some(&long), &long, b""), |extra| extra.losses = 2);
+        let retried = Job { failures: 3, state: JobState::Retrying(Timestamp(7)), ..retried };
+        let keyed = job(9, Some(b"key"), b"", &long[..300]);
         let jobs = vec![
             Some(job(5, None, b"", b"")),
             None,
             Some(job(3, Some(b""), b"name", b"short")),
+            Some(job(4, Some(b""), b"name", b"a name in a body")),
             Some(stored(900, u64::MAX, &long)),
             Some(stored(4, 0, b"cat.png")),
             Some(retried),
             Some(Job { rank: 0, ready_at: Timestamp(0), ..job(0, Some(b"key"), b"", b"") }),
+            Some(Job { queue: QueueId(u32::MAX), ..keyed.clone() }),
+            Some(Job { ready_at: Timestamp::NEVER, ..keyed.clone() }),
+            Some(Job { queue: QueueId(0), ready_at: Timestamp(1 << 63), ..elsewhere(keyed, 7) }),
             None,
         ];
-        let packed = Packed::of(&jobs).unwrap();
+        let packed = packed(&jobs).unwrap();
         assert_eq!(packed.jobs(), jobs);
         assert_eq!(packed.shapes.len(), 2);
     }
 
+    /// Random jobs that are alike, or nearly.
+    #[test]
+    fn pages_of_random_jobs_come_back_as_they_were() {
+        for seed in 0..300 {
+            let mut rng = Context::new(Timestamp(0), seed);
+            let (mut jobs, mut id) = (Vec::new(), rng.roll(1 << 40));
+            for _ in 0..PAGE {
+                id += if rng.roll(4) == 0 { 1 + rng.roll(1 << 20) } else { 1 };
+                let text = vec![b't'; usize::try_from(rng.roll(1_025)).unwrap()];
+                let part = |bytes: u64| text.get(..usize::try_from(bytes).unwrap()).unwrap_or_default();
+                let key = (rng.roll(3) == 0).then(|| part(rng.roll(300)));
+                let mut new = job(id, key, part(rng.roll(2) * rng.roll(40)), part(rng.roll(1_025)));
+                new.queue = QueueId(u32::try_from(rng.roll(2) * rng.roll(1 << 32)).unwrap());
+                new.rank = new.rank.wrapping_add(rng.roll(2) * rng.roll(1 << 30));
+                new.ready_at = Timestamp(new.ready_at.0 - rng.roll(3) * rng.roll(200));
+                if rng.roll(3) == 0 {
+                    new.state = JobState::Scheduled(Timestamp(rng.roll(u64::MAX)));
+                }
+                if rng.roll(4) == 0 {
+                    new = with(new, |extra| extra.expires = Expiry::By(Timestamp(rng.roll(1 << 41))));
+                }
+                if rng.roll(3) == 0 {
+                    new = elsewhere(new, rng.roll(u64::MAX));
+                }
+                jobs.push((rng.roll(9) > 0).then_some(new));
+            }
+            let packed = packed(&jobs).unwrap();
+            assert_eq!(packed.jobs(), jobs, "seed {seed}");
+            let leaving = jobs.iter().flatten().filter(|job| job.payload.can_leave());
+            assert_eq!(packed.can_leave, leaving.map(|job| job.body().len() as u64).sum::<u64>(), "seed {seed}");
+        }
+    }
+
     #[test]
     fn a_job_of_a_long_queue_takes_few_bytes() {
-        let body = [b'b'; 1_000];
-        let jobs: Vec<_> = (0..255).map(|n| Some(stored(70_000 + n, 5_000_000 + n * 1_000, &body))).collect();
-        let packed = Packed::of(&jobs).unwrap();
-        assert_eq!(packed.jobs(), jobs);
-        assert!(packed.bytes.len() < 255 * 14, "{}", packed.bytes.len());
-        assert!(packed.saved_bytes() > 255 * 120);
+        let (body, key) = ([b'b'; 1_000], [b'k'; 36]);
+        let bytes = |job: &dyn Fn(u64) -> Job| {
+            let jobs: Vec<_> = (0..255).map(|n| Some(job(n))).collect();
+            let packed = packed(&jobs).unwrap();
+            assert_eq!(packed.jobs(), jobs);
+            (packed.bytes.len() / 255, packed.saved_bytes() / 255)
+        };
+        let away = |job: Job| {
+            let at = job.id.0 * 1_000;
+            elsewhere(job, at)
+        };
+        let plain = |n| job(70_000 + n, None, b"", &body);
+        let keyed = |n| job(70_000 + n, Some(&key), b"", &body);
+        assert_eq!(bytes(&|n| away(plain(n))), (9, 126));
+        assert_eq!(bytes(&|n| away(keyed(n))), (47, 104));
+        // A body stays with its job, and takes nothing but its own bytes.
+        assert_eq!(bytes(&|n| plain(n)).0, 1_006);
+        let queue = |n: u64| QueueId(u32::try_from(n * 77 % 10_000).unwrap());
+        assert_eq!(bytes(&|n| Job { queue: queue(n), ..away(plain(n)) }).0, 11);
+        let expiring = |n| with(plain(n), |extra| extra.expires = Expiry::At(Timestamp((1 << 41) + n * 1_000)));
+        assert_eq!(bytes(&|n| away(expiring(n))).0, 11);
+    }
+
+    #[test]
+    fn numbers_of_their_own_do_not_make_jobs_unlike() {
+        let at = |n: u64| Timestamp((1 << 41) + n * n);
+        let plain = |n| job(n, Some(b"key"), b"", b"");
+        let kinds: [&dyn Fn(u64) -> Job; 9] = [
+            &|n| Job { state: JobState::Scheduled(at(n)), ..plain(n) },
+            &|n| Job { state: JobState::Retrying(at(n)), ..plain(n) },
+            &|n| Job { state: JobState::Dead(at(n)), ..plain(n) },
+            &|n| with(Job { state: JobState::Done(at(n)), ..plain(n) }, |extra| extra.expires = Expiry::By(at(n + 9))),
+            &|n| with(plain(n), |extra| extra.expires = Expiry::At(at(n))),
+            &|n| with(plain(n), |extra| extra.key_until = KeyUntil::EndOr(at(n))),
+            &|n| with(plain(n), |extra| extra.key_until = KeyUntil::StartOr(Timestamp::NEVER)),
+            &|n| with(plain(n), |extra| extra.cycle = Some(Cycle { priority: u64::MAX / (n + 1), boost: 1 })),
+            &|n| with(plain(n), |extra| extra.track = Some(Track { keep_ms: 9, updated_at: at(n) })),
+        ];
+        for kind in kinds {
+            let jobs: Vec<_> = (0..100).map(|n| Some(kind(n))).collect();
+            let packed = packed(&jobs).unwrap();
+            assert_eq!((packed.jobs(), packed.shapes.len()), (jobs, 1));
+        }
+        let all: Vec<_> = kinds.iter().zip(0..).map(|(kind, n)| Some(kind(n))).collect();
+        let packed = packed(&all).unwrap();
+        assert_eq!((packed.jobs(), packed.shapes.len()), (all, kinds.len()));
     }
 
     #[test]
     fn what_packing_saves_is_what_it_takes_less() {
-        let saved =
-            |job: &dyn Fn(u64) -> Job| Packed::of(&(0..16).map(|n| Some(job(n))).collect::<Vec<_>>()).unwrap().saved;
+        let page = |job: &dyn Fn(u64) -> Job| packed(&(0..15).map(|n| Some(job(n))).collect::<Vec<_>>()).unwrap();
+        let saved = |job: &dyn Fn(u64) -> Job| page(job).saved;
         let alike = saved(&|n| job(n, None, b"", b""));
         // A job that has its body with it also had an allocation for it.
-        assert!(alike > 16 * JOB_BYTES, "{alike}");
+        assert!(alike > 15 * JOB_BYTES, "{alike}");
         let unlike = saved(&|n| Job { failures: u32::try_from(n).unwrap(), ..job(n, None, b"", b"") });
-        assert_eq!(alike - unlike, 15 * size_of::<Job>() as u64, "a shape for each of them");
+        assert_eq!(alike - unlike, 14 * size_of::<Shape>() as u64, "a shape for each of them");
+        assert_eq!(saved(&|n| job(n, None, b"", &[b'b'; 100])), alike, "a body takes its bytes, packed or not");
+        assert_eq!(saved(&|n| job(n, None, b"", &[b'b'; 1_000])), alike - 15, "and two for a length");
+        let keyed = saved(&|n| job(n, Some(b"key"), b"", b""));
+        assert_eq!(alike - keyed, 15 * INDEX_BYTES, "a key is in an index, which stays");
+        let extra = saved(&|n| with(job(n, None, b"", b""), |extra| extra.losses = 1));
+        assert_eq!(extra - alike, 14 * 150);
     }
 
     #[test]
     fn jobs_that_are_needed_are_not_packed() {
-        let refused = |job: Job| assert!(Packed::of(&[Some(job)]).is_none());
-        refused(job(1, None, b"", &[b'b'; 48]));
-        refused(job(1, None, b"", &[b'b'; 5_000]));
-        // Its key is too long for a body elsewhere, so the body may be as long as one that is copied.
-        let keyed = |bytes| job(1, Some(&[b'k'; 70_000]), b"", &vec![b'b'; bytes]);
-        refused(keyed(Payload::COPY_MAX + 1));
-        assert!(Packed::of(&[Some(keyed(Payload::COPY_MAX))]).is_some());
+        let refused = |job: Job| assert!(packed(&[Some(job)]).is_none());
+        refused(job(1, None, b"", &[b'b'; Payload::COPY_MAX + 1]));
         refused(Job { state: JobState::Leased(Box::new(lease())), ..job(1, None, b"", b"") });
         let many = |n| (0..n).map(|n| Some(Job { failures: n, ..job(1, None, b"", b"") })).collect::<Vec<_>>();
-        assert!(Packed::of(&many(16)).is_some());
-        assert!(Packed::of(&many(17)).is_none());
+        assert!(packed(&many(15)).is_some());
+        assert!(packed(&many(16)).is_none());
+        // Its key is too long for a body elsewhere, or for one piece.
+        for (key, body, leaves) in [(254, 1_024, 1_024), (300, 47, 0), (300, 1_024, 1_024), (70_000, 1_024, 0)] {
+            let keyed = |body| Some(job(1, Some(&vec![b'k'; key]), b"", &vec![b'b'; body]));
+            assert_eq!(packed(&[keyed(body)]).unwrap().can_leave, leaves, "{key} {body}");
+            assert!(packed(&[keyed(Payload::COPY_MAX + 1)]).is_none());
+        }
     }
 
     fn lease() -> crate::jobs::Lease {

@@ -25,6 +25,17 @@ use super::stored::{self, Stored};
 #[serde(from = "Parts", into = "Parts")]
 pub struct Payload(Form);
 
+/// A payload as a packed job has it.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum View<'a> {
+    /// In one piece, and the bytes of the body in it.
+    Whole(&'a [u8], usize),
+    /// Without its body.
+    Stored(Stored),
+    /// In parts.
+    Apart,
+}
+
 /// A payload as it travels.
 #[derive(Deserialize, Serialize)]
 struct Parts {
@@ -90,6 +101,9 @@ impl Head {
 impl Payload {
     /// A longer body is shared, not copied.
     pub const COPY_MAX: usize = 1024;
+
+    /// A shorter body stays in memory.
+    pub(super) const BODY_BYTES_MIN: usize = 48;
 
     /// Copies the key and the name. Copies the body too if it is small, because it may be part of a larger buffer.
     pub fn new(key: Option<&[u8]>, name: &[u8], body: &Bytes) -> Self {
@@ -223,9 +237,8 @@ impl Payload {
 
     /// Whether memory is gained when the body is elsewhere. The place of a short body takes as much.
     pub fn can_leave(&self) -> bool {
-        const BODY_BYTES_MIN: usize = 48;
         self.stored().is_none()
-            && (BODY_BYTES_MIN..=u32::MAX as usize).contains(&self.body().len())
+            && (Self::BODY_BYTES_MIN..=u32::MAX as usize).contains(&self.body().len())
             && stored::Head::fits(self.key(), self.name())
     }
 
@@ -238,6 +251,27 @@ impl Payload {
     /// A payload with its body elsewhere. `None`: the key or the name is too long.
     pub(super) fn of_stored(key: Option<&[u8]>, name: &[u8], body: Stored) -> Option<Self> {
         stored::Head::write(key, name, body).map(|bytes| Self(Form::Small(bytes)))
+    }
+
+    /// How it stands in the row of a packed job.
+    #[inline]
+    pub(super) fn view(&self) -> View<'_> {
+        match &self.0 {
+            Form::Small(bytes) => match **bytes {
+                [0, 0, ..] => View::Whole(bytes, bytes.len() - 2),
+                [prefix, ..] if prefix != stored::MARK => {
+                    View::Whole(bytes, bytes.len().saturating_sub(Head::read(bytes).body_at()))
+                }
+                _ => stored::Head::read(bytes).map_or(View::Apart, |head| View::Stored(head.body)),
+            },
+            Form::Large(_) => View::Apart,
+        }
+    }
+
+    /// What [`View::Whole`] has.
+    #[inline]
+    pub(super) fn of_whole(bytes: &[u8]) -> Self {
+        Self(Form::Small(bytes.into()))
     }
 
     /// Bytes of the body, wherever it is.

@@ -6,11 +6,7 @@
 use std::cell::{Cell, OnceCell};
 
 use super::job::Job;
-use super::packed::Packed;
-
-/// Jobs per page. A page is allocated and freed whole, so that a drained queue returns its memory. A page of this size
-/// fills a block of 24 KiB; one more job, with the allocator's overhead, would need a block of 28 KiB.
-const PAGE: usize = 255;
+use super::packed::{PAGE, Packed};
 
 /// Slots per page, of which the last is not used: a page is found by a shift, and not by a division.
 const SLOTS: u32 = 256;
@@ -60,9 +56,14 @@ pub struct Slab {
     packed_saved: u64,
     /// Packed pages that are open, and the bytes that they would save.
     open: Cell<u64>,
+    /// For the rows of a page while it is packed.
+    rows: Vec<u8>,
 }
 
 impl Slab {
+    /// Jobs in a page, at most.
+    pub(crate) const JOBS: usize = PAGE;
+
     /// A job.
     pub fn at(&self, slot: Slot) -> Option<&Job> {
         let page = self.pages.get(slot.page())?;
@@ -128,7 +129,7 @@ impl Slab {
         let job = page.jobs.get_mut()?.get_mut(slot.place())?.take()?;
         page.used -= 1;
         if page.used == 0 {
-            *page = Page::default();
+            page.jobs.take();
         }
         self.free.push(slot);
         Some(job)
@@ -144,8 +145,8 @@ impl Slab {
         })
     }
 
-    /// Packs the page of a slot, if all of its jobs wait and none has a body here that could be elsewhere. A page that
-    /// is packed and open is closed.
+    /// Packs the page of a slot, if all of its jobs wait and none has a large body here. A page that is packed and open is
+    /// closed.
     pub fn pack(&mut self, slot: Slot) {
         let Some(page) = self.pages.get_mut(slot.page()).filter(|page| page.used > 0) else { return };
         if page.is_closed() {
@@ -153,7 +154,7 @@ impl Slab {
         }
         let is_open = page.packed.is_some();
         if !is_open {
-            page.packed = page.jobs.get().and_then(|jobs| Packed::of(jobs));
+            page.packed = page.jobs.get().and_then(|jobs| Packed::of(jobs, &mut self.rows));
         }
         if page.packed.is_none() {
             return;
@@ -170,6 +171,11 @@ impl Slab {
     /// Whether a look at this slot would open its page.
     pub fn is_packed(&self, slot: Slot) -> bool {
         self.pages.get(slot.page()).is_some_and(Page::is_closed)
+    }
+
+    /// Bytes of bodies in a packed page that could be elsewhere.
+    pub(super) fn can_leave(&self, slot: Slot) -> u64 {
+        self.pages.get(slot.page()).and_then(|page| page.packed.as_ref()).map_or(0, Packed::can_leave)
     }
 
     /// Whether the next new job comes into the page of this slot.

@@ -84,6 +84,11 @@ impl Jobs {
         self.slab.is_packed(slot)
     }
 
+    /// Bytes of bodies in the page of a packed job that could be elsewhere.
+    pub(crate) fn packed_bodies(&self, slot: Slot) -> u64 {
+        self.slab.can_leave(slot)
+    }
+
     /// Whether the next new job would bring this one back into memory, if it were packed.
     pub(crate) fn is_beside_next(&self, slot: Slot) -> bool {
         self.slab.is_filling(slot)

@@ -72,7 +72,7 @@ impl Cold {
         self.broker.engine.take_wanted().iter().map(|(job, _)| job.0).collect()
     }
 
-    fn cool(&mut self, bytes: u64) -> Vec<u64> {
+    pub(crate) fn cool(&mut self, bytes: u64) -> Vec<u64> {
         self.broker.engine.cool(bytes).iter().map(|(job, _)| job.0).collect()
     }
 

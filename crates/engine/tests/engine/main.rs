@@ -25,6 +25,7 @@ mod listing;
 mod memory;
 mod on_dead;
 mod order;
+mod packed;
 mod past;
 mod policies;
 mod policy_edges;
