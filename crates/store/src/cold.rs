@@ -135,6 +135,9 @@ mod tests {
             }
         }
         let (last, first) = (pages.pop().unwrap(), pages[0]);
+        // The first ones were packed when the others became full.
+        assert!(jobs.saved_bytes() > 0);
+        pages.iter().for_each(|page| assert!(jobs.at_mut(*page).is_some()));
         let mut cold = cold(0);
         cold.replace(None, Some((&mut plain_job(1), None)));
         pages.into_iter().for_each(|page| cold.changed(page, &mut jobs));

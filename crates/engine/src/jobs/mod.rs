@@ -8,6 +8,7 @@ mod bodies;
 mod by_state;
 mod counts;
 mod extra;
+mod full;
 mod half_hash;
 mod holders;
 mod job;

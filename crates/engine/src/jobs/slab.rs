@@ -1,10 +1,12 @@
 //! The memory of jobs: pages of slots. A job keeps its slot until it is removed.
 //!
 //! A page whose jobs are not needed soon is kept packed ([`Packed`]). A look at one of its jobs opens it: then its
-//! jobs are there, too, until the page is closed again or one of them changes.
+//! jobs are there, too, until the page is closed again or one of them changes. Full pages are packed by and by
+//! ([`Full`]), others when memory is short.
 
 use std::cell::{Cell, OnceCell};
 
+use super::full::{self, Full};
 use super::job::Job;
 use super::packed::{PAGE, Packed};
 
@@ -34,6 +36,9 @@ struct Page {
     jobs: OnceCell<Vec<Option<Job>>>,
     packed: Option<Packed>,
     used: usize,
+    place: full::Place,
+    /// It was opened, and [`Full`] knows.
+    is_noted: Cell<bool>,
 }
 
 impl Page {
@@ -44,6 +49,11 @@ impl Page {
 
     fn is_closed(&self) -> bool {
         self.packed.is_some() && self.jobs.get().is_none()
+    }
+
+    /// Whether it is worth packing, or closing.
+    fn can_close(&self) -> bool {
+        self.jobs.get().is_some() && (self.used == PAGE || self.packed.is_some())
     }
 }
 
@@ -56,6 +66,7 @@ pub struct Slab {
     packed_saved: u64,
     /// Packed pages that are open, and the bytes that they would save.
     open: Cell<u64>,
+    full: Full,
     /// For the rows of a page while it is packed.
     rows: Vec<u8>,
 }
@@ -67,15 +78,18 @@ impl Slab {
     /// A job.
     pub fn at(&self, slot: Slot) -> Option<&Job> {
         let page = self.pages.get(slot.page())?;
-        let jobs = page.jobs.get().map_or_else(|| self.open(page), Vec::as_slice);
+        let jobs = page.jobs.get().map_or_else(|| self.open(page, slot), Vec::as_slice);
         jobs.get(slot.place())?.as_ref()
     }
 
     /// The jobs of a page, which is closed until now.
     #[cold]
-    fn open<'a>(&self, page: &'a Page) -> &'a [Option<Job>] {
+    fn open<'a>(&self, page: &'a Page, slot: Slot) -> &'a [Option<Job>] {
         page.jobs.get_or_init(|| {
             self.open.set(self.open.get() + page.saved_bytes());
+            if page.packed.is_some() && !page.is_noted.replace(true) {
+                self.full.opened(slot.0 / SLOTS);
+            }
             page.packed.as_ref().map(Packed::jobs).unwrap_or_default()
         })
     }
@@ -90,6 +104,8 @@ impl Slab {
         let page = self.pages.get_mut(slot.page())?;
         if page.packed.is_some() {
             Self::unpack(page, &mut self.packed_saved, &self.open);
+            // The job may change and stay.
+            self.full.list(slot.0 / SLOTS, &mut page.place);
         }
         page.jobs.get_mut()
     }
@@ -107,17 +123,49 @@ impl Slab {
 
     /// Adds a job.
     pub fn insert(&mut self, job: Job) -> Slot {
-        let slot = self.free_slot();
+        let (slot, mut is_full) = (self.free_slot(), false);
         if let Some(page) = self.pages.get_mut(slot.page()) {
             if page.used == 0 {
                 page.jobs = std::iter::repeat_with(|| None).take(PAGE).collect::<Vec<_>>().into();
             }
             page.used += 1;
+            is_full = page.used == PAGE;
         }
         if let Some(place) = self.jobs_mut(slot).and_then(|jobs| jobs.get_mut(slot.place())) {
             *place = Some(job);
         }
+        self.full.earn();
+        if is_full {
+            self.filled(slot);
+        }
         slot
+    }
+
+    /// The page of a slot is full: others may be packed.
+    #[cold]
+    fn filled(&mut self, slot: Slot) {
+        for opened in self.full.take_opened() {
+            let Some(page) = self.pages.get_mut(opened as usize) else { continue };
+            page.is_noted.set(false);
+            if page.place == full::Place::None && page.can_close() {
+                self.full.list(opened, &mut page.place);
+            }
+        }
+        let Some(page) = self.pages.get_mut(slot.page()) else { return };
+        self.full.list(slot.0 / SLOTS, &mut page.place);
+        // Others may be listed that are not full any more.
+        if self.pages.len() * PAGE - self.free.len() <= full::FULL * PAGE {
+            return;
+        }
+        while let Some(next) = self.full.next() {
+            let Some(page) = self.pages.get_mut(next as usize) else { continue };
+            if std::mem::take(&mut page.place) == full::Place::Again {
+                self.full.list(next, &mut page.place);
+            } else if page.can_close() {
+                self.full.pay();
+                self.pack(Slot(next * SLOTS));
+            }
+        }
     }
 
     /// Takes a job out.
@@ -235,7 +283,7 @@ impl Slab {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
@@ -243,7 +291,7 @@ mod tests {
     use crate::ids::{JobId, Priority, Protocol, QueueId, Timestamp};
     use crate::jobs::{JobState, Payload, Retry, Unfit};
 
-    fn job(id: u64) -> Job {
+    pub(in crate::jobs) fn job(id: u64) -> Job {
         Job {
             id: JobId(id),
             queue: QueueId(0),
@@ -302,6 +350,44 @@ mod tests {
             assert_eq!(slab.saved_bytes(), saved, "and are closed again");
             model.keys().for_each(|slot| assert!(slab.at_mut(*slot).is_some()));
             assert_eq!((slab.packed_saved, slab.saved_bytes()), (0, 0), "none is packed");
+        }
+    }
+
+    /// Random operations on a slab that is long enough to pack its pages.
+    #[test]
+    fn a_long_slab_is_a_map() {
+        for seed in 0..6 {
+            let mut rng = Context::new(Timestamp(0), seed);
+            let (mut slab, mut model, mut slots, mut most) = (Slab::default(), BTreeMap::new(), Vec::new(), 0);
+            for step in 0..60_000 {
+                let some = (!slots.is_empty()).then(|| usize::try_from(rng.roll(slots.len() as u64)).unwrap());
+                let grows = step % 20_000 < 12_000;
+                match (rng.roll(if grows { 10 } else { 40 }), some) {
+                    (0..=7, _) | (_, None) => {
+                        let slot = slab.insert(job(step));
+                        assert!(model.insert(slot, job(step)).is_none());
+                        slots.push(slot);
+                    }
+                    (8, Some(at)) => {
+                        slab.at_mut(slots[at]).unwrap().attempts += 1;
+                        model.get_mut(&slots[at]).unwrap().attempts += 1;
+                    }
+                    (9, Some(at)) => assert_eq!(slab.at(slots[at]), model.get(&slots[at]), "seed {seed} step {step}"),
+                    (_, Some(at)) => {
+                        let slot = slots.swap_remove(at);
+                        assert_eq!(slab.remove(slot), model.remove(&slot), "seed {seed} step {step}");
+                    }
+                }
+                most = most.max(if step % 100 == 0 {
+                    slab.firsts().filter(|first| slab.is_packed(*first)).count()
+                } else {
+                    0
+                });
+            }
+            assert!(most > 9, "{most} pages");
+            assert!(slab.iter().map(|(_, job)| job).eq(model.values()), "seed {seed}");
+            slots.iter().for_each(|slot| assert_eq!(slab.remove(*slot), model.remove(slot)));
+            assert_eq!((slab.packed_saved, slab.open.get()), (0, 0));
         }
     }
 }

@@ -63,6 +63,15 @@ impl Room {
         self.ask(client, TakeCommand::Take(Take { from, select: Select::BestPriority, wait, worker }));
     }
 
+    /// Moves all bodies out of memory.
+    fn store_bodies(&mut self) {
+        while self.engine.bodies_here() > 0 {
+            let bodies = self.engine.cool(1 << 16);
+            bodies.iter().zip(1..).for_each(|((job, body), at)| assert!(self.engine.set_stored(*job, body, at)));
+            self.engine.pack(bodies.iter().map(|(job, _)| *job));
+        }
+    }
+
     /// Jobs of this queue have these settings.
     fn rule(&mut self, queue: &Bytes, policy: Policy) {
         let settings = QueueSettings { policy, ..QueueSettings::default() };
@@ -103,6 +112,17 @@ fn make(room: &mut Room, kind: &str) {
             room.ask(1, LeaseCommand::Finish { job, proof, result: Bytes::new() });
         }),
         "queues of jobs" => many(40_000).for_each(|number| room.push(1, &name(number, 40), |_| {})),
+        "waiting" | "waiting with keys" | "waiting elsewhere" | "waiting elsewhere with keys" => {
+            let mut rng = Context::new(Timestamp(0), 9);
+            many(800_000).for_each(|_| {
+                let key = Bytes::from(format!("{:018x}{:018x}", rng.roll(u64::MAX), rng.roll(u64::MAX)));
+                let unique = Unique { key, clash: Clash::Attach, until: KeyUntil::End };
+                room.push(1, &queue, |job| job.unique = kind.ends_with("keys").then_some(unique));
+            });
+            if kind.contains("elsewhere") {
+                room.store_bodies();
+            }
+        }
         "jobs" => many(40_000).for_each(|_| room.push(1, &queue, |_| {})),
         "keys" | "keyed jobs" | "keys with rates" => {
             match kind {
@@ -246,4 +266,19 @@ fn what_is_counted_is_what_the_allocator_takes() {
     }
     println!("{said}");
     assert!(differs.is_empty(), "{differs:?}\n{said}");
+}
+
+/// Bytes of a job that waits, at most: growth must be deliberate. The index of keys and the order of a queue double when
+/// they are full, so a job takes some bytes more or less in queues of other lengths.
+#[test]
+fn a_job_of_a_long_queue_takes_few_bytes() {
+    let table =
+        [("waiting", 180), ("waiting with keys", 230), ("waiting elsewhere", 40), ("waiting elsewhere with keys", 85)];
+    for (kind, most) in table {
+        let (taken, counted) = measured(kind);
+        let jobs = many(800_000).end;
+        println!("{kind:30} {} bytes, counted {}", taken / jobs, counted / jobs);
+        assert!(taken < most * jobs, "{kind}: {} bytes", taken / jobs);
+        assert!(counted * 10 >= taken * 8 && counted * 10 <= taken * 16, "{kind}: counted {}", counted / jobs);
+    }
 }

@@ -94,7 +94,8 @@ fn jobs_that_exceed_memory_are_packed() {
     daemon.commit();
     let resident = |memory| reopened(&daemon, &limits(std::env::temp_dir(), memory)).engine.resident_bytes();
     let (all, few) = (resident(u64::MAX), resident(0));
-    assert!(all > 5_000_000 && few < 1_500_000, "{all} and {few} bytes");
+    // With room for all of them, those that are not packed are the last few thousand.
+    assert!((1_600_000..2_400_000).contains(&all) && few < 1_200_000, "{all} and {few} bytes");
     assert!(daemon.checkpoint());
     let recovered = reopened(&daemon, &limits(std::env::temp_dir(), 100_000));
     assert!(recovered.engine.resident_bytes() < 1_500_000);
