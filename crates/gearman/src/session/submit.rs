@@ -42,8 +42,8 @@ impl GearmanSpeaker {
         // The engine copies a small workload itself.
         let large = job.workload.len() > Payload::COPY_MAX;
         let workload = if large { talk.keep(&job.workload) } else { job.workload };
-        let new = Box::new(new_job(&self.settings, Submission { workload, ..job }, manner));
-        talk.ask(Ask::Submit, JobCommand::Push(new));
+        let new = new_job(&self.settings, Submission { workload, ..job }, manner);
+        talk.ask(Ask::Submit, JobCommand::Push(Box::new(new)));
     }
 
     pub(super) fn pushed(&self, job: JobId, talk: &mut Talk<'_>) {
@@ -51,8 +51,7 @@ impl GearmanSpeaker {
     }
 }
 
-/// The new job of a submission. Inlined, it is made where it stays: it is large.
-#[inline]
+/// The new job of a submission.
 pub(super) fn new_job(settings: &Settings, job: Submission, manner: Manner) -> NewJob {
     let Submission { function, unique, workload } = job;
     let clash = |key| Unique { key, clash: Clash::Attach, until: KeyUntil::End };
