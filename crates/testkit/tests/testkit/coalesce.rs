@@ -379,7 +379,7 @@ fn live(seed: u64) -> Tally {
         std::mem::take(&mut life.tally)
     });
     result.unwrap_or_else(|panic| {
-        eprintln!("replay: WINDLASS_SIM_SEED={seed}");
+        eprintln!("seed {seed} breaks a law, as above; replay: WINDLASS_SIM_SEED={seed}");
         std::panic::resume_unwind(panic)
     })
 }
