@@ -224,12 +224,8 @@ impl Oracle {
     /// A job waits again, and another one may have followed it: one of both goes on. Returns whether that placed the job.
     pub(super) fn give_way(&mut self, id: JobId, pause: Option<Timestamp>) -> bool {
         let queue = self.job_mut(id).job.queue;
-        let waits = |memo: &JobMemo| {
-            let state = &memo.job.state;
-            memo.ahead() == Some(id) && !memo.joined() && matches!(state, JobState::Parked | JobState::Scheduled(_))
-        };
         let Some(rule) = self.rules(queue).coalesce else { return false };
-        let Some(follower) = self.jobs_where(waits).into_iter().max() else { return false };
+        let Some(follower) = self.follower_of(id) else { return false };
         let wall = self.wall();
         let memo = self.job_mut(follower);
         let due = if let JobState::Scheduled(at) = memo.job.state { at } else { wall };
@@ -257,6 +253,15 @@ impl Oracle {
         }
         self.end_superfluous(follower, id);
         is_placed
+    }
+
+    /// The job that waits for the end of this one to start itself.
+    pub(super) fn follower_of(&self, id: JobId) -> Option<JobId> {
+        let waits = |memo: &JobMemo| {
+            let state = &memo.job.state;
+            memo.ahead() == Some(id) && !memo.joined() && matches!(state, JobState::Parked | JobState::Scheduled(_))
+        };
+        self.jobs_where(waits).into_iter().max()
     }
 
     fn join(&mut self, part: JobId, lead: JobId) {

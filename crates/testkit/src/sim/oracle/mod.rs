@@ -11,6 +11,7 @@ mod coalesce;
 mod collect;
 mod compare;
 mod dead;
+mod dice;
 mod end;
 mod find;
 mod history;
@@ -29,9 +30,9 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use bytes::Bytes;
 use windlass_engine::{
-    Bridge, Capacity, ClientId, Clock, Command, Cursor, Engine, Event, Expiry, Job, JobId, JobState, Limits, NewJob,
-    Notice, Patterns, Protocol, Protocols, QueueId, QueueKind, QueueRules, QueueSettings, Refusal, Reply, Schedule,
-    Tag, Timestamp, Totals,
+    Bridge, Capacity, ClientId, Clock, Command, Cursor, Event, Expiry, JobId, JobState, Limits, NewJob, Notice,
+    Patterns, Protocol, Protocols, QueueId, QueueKind, QueueRules, QueueSettings, Refusal, Reply, Schedule, Tag,
+    Timestamp, Totals,
 };
 
 pub(crate) use batch::BatchMemo;
@@ -169,30 +170,6 @@ impl Oracle {
     /// Begins a turn.
     pub(crate) const fn begin(&mut self, now: Timestamp, clock: Clock) {
         self.turn = (now, clock);
-    }
-
-    /// Learns what the engine has chosen by dice. Whether it may choose that is for [`Self::wait_ms`].
-    pub(crate) fn learn(&mut self, engine: &Engine) {
-        let wait = |job: &Job| {
-            let failure = job.extra.as_deref().and_then(|extra| extra.failure.as_ref());
-            let next_at = failure.and_then(|last| Some((self.by_engine(last.at), self.by_engine(last.next_at?))));
-            match job.state {
-                // After a failure of this turn a submit that the job took in may have moved its state.
-                JobState::Retrying(at) if next_at.is_none_or(|(failed_at, _)| failed_at != self.turn.0) => Some(at),
-                _ => next_at.map(|(_, next_at)| next_at),
-            }
-        };
-        self.chosen = engine.jobs().filter_map(|job| Some((job.id, wait(job)?))).collect();
-    }
-
-    /// The wait that the engine has chosen for a job, if it is one of these; otherwise the shortest of these.
-    fn wait_ms(&self, id: JobId, (least, step, steps): (u64, u64, u64)) -> u64 {
-        let chosen = self.chosen.get(&id).map(|at| at.ms_since(self.now));
-        let is_allowed = |ms: &u64| {
-            let more = ms.checked_sub(least);
-            more.is_some_and(|more| more.is_multiple_of(step) && more / step < steps)
-        };
-        chosen.filter(is_allowed).unwrap_or(least)
     }
 
     /// The events that must follow this command, including those due before it.
