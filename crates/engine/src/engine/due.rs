@@ -5,6 +5,7 @@ use super::batches::advance;
 use super::claims::give_up;
 use super::ends::expire_job;
 use super::failures::expire_lease;
+use super::joined::await_quiet;
 use super::place::{count, remember_put, remove_job};
 use super::push::push_caused;
 use super::requeue::make_ready;
@@ -101,6 +102,7 @@ fn do_due(state: &mut State, context: &mut Context) {
 fn begin(state: &mut State, context: &mut Context) {
     state.began = Some((state.now, state.wall()));
     std::mem::take(&mut state.rejoined).into_iter().for_each(|slot| remember_put(state, slot, context));
+    std::mem::take(&mut state.left_alone).into_iter().for_each(|slot| await_quiet(state, slot, context));
     await_workers(state);
     await_return(state, context);
     if state.was_killed && state.limits.return_ms > 0 {

@@ -1,7 +1,8 @@
 //! Jobs that are a part of another one: parked behind it, they end as it ends (`give_way` says how that comes about).
 
-use super::place::{behind, move_job};
+use super::place::{behind, move_job, remember_move};
 use super::state::State;
+use crate::context::Context;
 use crate::ids::{JobId, Timestamp};
 use crate::jobs::{Coalesced, Job, JobState, Slot};
 use crate::queues::{Coalesce, Queue};
@@ -48,9 +49,25 @@ pub(super) fn set_free(state: &mut State, slot: Slot, at: Timestamp) -> Option<S
 /// The quiet time after a submit may not be over when its job becomes a part of another one. Nothing remembers when it is, so
 /// for a part that is left alone it begins anew.
 pub(super) fn quiet_until(state: &State, job: &Job) -> Timestamp {
-    let coalesced = job.extra.as_deref().and_then(|extra| extra.coalesced.as_deref()).filter(|_| job.is_joined());
+    if job.is_joined() { quiet_from_now(state, job) } else { Timestamp(0) }
+}
+
+fn quiet_from_now(state: &State, job: &Job) -> Timestamp {
+    let coalesced = job.extra.as_deref().and_then(|extra| extra.coalesced.as_deref());
     let rule = state.queues.at(job.queue).and_then(Queue::rules).and_then(|rules| rules.coalesce);
     coalesced.zip(rule).map_or(Timestamp(0), |(coalesced, rule)| due_at(state, coalesced.since, rule))
+}
+
+/// The daemon begins, and the job of which this one was a part ended with the daemon before. While jobs are recovered the
+/// time is not known, and so the part was due at once: it would start in the middle of its quiet time. It is journalled,
+/// because the quiet time would begin anew with each restart.
+pub(super) fn await_quiet(state: &mut State, slot: Slot, context: &mut Context) {
+    let Some(job) = state.jobs.at(slot).filter(|job| job.state == JobState::Scheduled(Timestamp(0))) else { return };
+    let until = quiet_from_now(state, job);
+    if until > state.wall() {
+        move_job(state, slot, JobState::Scheduled(until));
+        remember_move(state, slot, context);
+    }
 }
 
 /// The jobs that are a part of this one, each behind the one of which it is a part.

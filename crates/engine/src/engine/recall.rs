@@ -136,8 +136,11 @@ impl Engine {
         let mut free: Vec<_> = slots.filter(|slot| state.jobs.at(*slot).is_some_and(is_free)).collect();
         free.sort_by_key(|slot| std::cmp::Reverse(state.jobs.at(*slot).map(|job| job.id)));
         for slot in free {
+            let was_part = state.jobs.at(slot).is_some_and(Job::is_joined);
             if let Some(lead) = set_free(state, slot, Timestamp(0)) {
                 state.rejoined.extend([lead, slot]);
+            } else if was_part {
+                state.left_alone.push(slot);
             }
         }
     }

@@ -88,6 +88,8 @@ pub(super) struct State {
     pub(super) followers: BTreeSet<(JobId, JobId)>,
     /// Jobs that became one with others when the engine began, which the first visit journals.
     pub(super) rejoined: Vec<Slot>,
+    /// Parts of jobs that ended with the engine before, which wait for their quiet time from the first visit on.
+    pub(super) left_alone: Vec<Slot>,
     /// Jobs that deaths in this visit have caused and that are not pushed yet, with the names of the dead.
     pub(super) caused: Vec<(Bytes, NewJob)>,
     /// Jobs whose bodies this command must do without ([`Context::unreadable`]).
@@ -133,6 +135,7 @@ impl State {
             skip_missed: BTreeSet::new(),
             followers: BTreeSet::new(),
             rejoined: Vec::new(),
+            left_alone: Vec::new(),
             caused: Vec::new(),
             unreadable: BTreeSet::new(),
             beside,

@@ -43,3 +43,23 @@ fn a_submit_with_a_time_of_its_own_is_a_job_of_its_own() {
     broker.at(9_000, []);
     assert_eq!((broker.place(2), body(&broker, 2)), ("ready".into(), b"later".to_vec()));
 }
+
+/// The leading job was kept for its client only, so the journal does not have it.
+#[test]
+fn a_part_whose_leading_job_is_gone_with_the_daemon_waits_for_its_quiet_time() {
+    let mut broker = coalescing(Coalesce { latest: false, ..RULE });
+    broker.hear(1, foreground("u", "one"));
+    broker.at(1_100, []);
+    taken(&mut broker);
+    broker.says(1, submit("u", "two"), ["1 new j2"]);
+    broker.hear(4, ClientCommand::Close);
+    assert_eq!((broker.place(1), broker.place(2)), ("scheduled 1200".into(), "shelved".into()));
+    broker.at(1_150, []);
+    recover(&mut broker);
+    // Nothing remembers when the quiet time began.
+    assert_eq!(broker.place(2), "scheduled 1250");
+    broker.at(1_249, []);
+    assert_eq!(taken(&mut broker), None);
+    broker.at(1_250, []);
+    assert_eq!(taken(&mut broker), Some((2, b"two".to_vec())));
+}

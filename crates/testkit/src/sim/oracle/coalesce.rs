@@ -346,7 +346,24 @@ impl Oracle {
             } else if waits && !self.is_behind(id) && (parked || free.is_some()) {
                 self.job_mut(id).job.state = JobState::Scheduled(Timestamp(0));
                 let track = free.and_then(|job| job.extra.as_deref()?.track);
-                self.job_mut(id).extra().track = track;
+                let extra = self.job_mut(id).extra();
+                extra.track = track;
+                if extra.coalesced.as_deref().is_some_and(|it| it.joined) {
+                    self.left_alone.push(id);
+                }
+            }
+        }
+    }
+
+    /// The daemon begins: parts of jobs that are gone wait for their quiet time anew.
+    pub(super) fn await_quiet(&mut self) {
+        for id in std::mem::take(&mut self.left_alone) {
+            let Some(job) = self.job(id).map(|memo| &memo.job) else { continue };
+            let since = job.extra.as_deref().and_then(|extra| extra.coalesced.as_deref()).map(|it| it.since);
+            let until = self.rules(job.queue).coalesce.zip(since).map(|(rule, since)| self.submit_due(since, rule));
+            if let Some(until) = until.filter(|until| *until > self.wall()) {
+                self.see("Coalesce::LeftAlone");
+                self.put(id, JobState::Scheduled(until));
             }
         }
     }

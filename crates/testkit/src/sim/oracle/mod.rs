@@ -105,6 +105,8 @@ pub(crate) struct Oracle {
     turn: (Timestamp, Clock),
     /// Until when the engine lets jobs wait that failed, or whose workers were lost. It rolls dice for that.
     chosen: BTreeMap<JobId, Timestamp>,
+    /// Parts of jobs that ended with the daemon before.
+    left_alone: Vec<JobId>,
     said: Vec<(ClientId, Event)>,
     /// Counts of cases that no command or event shows by its name.
     pub(crate) seen: BTreeMap<&'static str, u64>,
@@ -162,6 +164,7 @@ impl Oracle {
             waits: 0,
             turn: (Timestamp(0), Clock::default()),
             chosen: BTreeMap::new(),
+            left_alone: Vec::new(),
             said: Vec::new(),
             seen: BTreeMap::new(),
         }

@@ -121,6 +121,7 @@ impl Oracle {
         let begins = std::mem::take(&mut self.begins);
         if begins {
             self.began = self.wall();
+            self.await_quiet();
         }
         for memo in self.jobs.iter_mut().filter(|memo| begins && memo.is_away()) {
             if let JobState::Leased(lease) = &mut memo.job.state {
