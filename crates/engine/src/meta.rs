@@ -19,7 +19,8 @@ const RANK_MIDDLE: u64 = 1 << 62;
 pub struct EngineMeta {
     /// The next job's number.
     pub next_job: u64,
-    /// Jobs that the journal does not keep may use numbers below this one.
+    /// Jobs that the journal does not keep may use numbers below this one. After an orderly stop none may, and it is
+    /// [`next_job`](Self::next_job), or the one after it if keys wait for what an earlier daemon may have handed out.
     pub reserved: u64,
     /// How many times a daemon has opened this journal. It distinguishes tokens between runs, because tokens are sent
     /// before they are journalled.
@@ -61,9 +62,9 @@ impl Meta {
         self.kept = EngineMeta { next_job, reserved: next_job, boot_count: kept.boot_count.saturating_add(1), ..kept };
     }
 
-    /// Before an orderly stop: releases the reserved job numbers and records the time.
-    pub(crate) fn release_numbers(&mut self, now: Timestamp) {
-        self.kept.reserved = self.kept.next_job;
+    /// Before an orderly stop: releases the reserved job numbers, but one if keys are in doubt, and records the time.
+    pub(crate) fn release_numbers(&mut self, now: Timestamp, is_in_doubt: bool) {
+        self.kept.reserved = self.kept.next_job.saturating_add(is_in_doubt.into());
         if self.kept.clock != Clock::default() {
             self.kept.clock.at = now;
         }

@@ -18,7 +18,8 @@ impl Engine {
     /// Restores the engine meta. `clean` means that the daemon stopped in order, so the journal has every job number in
     /// use.
     pub fn recall_meta(&mut self, meta: EngineMeta, clean: bool) {
-        (self.state.skew_ms, self.state.was_killed) = (meta.clock.skew_ms, !clean);
+        let was_in_doubt = meta.reserved == meta.next_job.saturating_add(1);
+        (self.state.skew_ms, self.state.was_killed) = (meta.clock.skew_ms, !clean || was_in_doubt);
         self.state.meta.recall(meta, clean);
     }
 
@@ -153,7 +154,13 @@ impl Engine {
     }
 
     /// Called before an orderly stop: releases the reserved job numbers and records the time in the engine meta.
+    ///
+    /// A daemon that was killed shortly before may have handed out jobs whose workers have not come back yet. Then one
+    /// number stays reserved, by which the next engine knows that it must wait for them as this one does: otherwise it
+    /// would start more jobs of a key than may run at once.
     pub fn finish_meta(&mut self) {
-        self.state.meta.release_numbers(self.state.now);
+        let State { queues, meta, was_killed, began, now, .. } = &mut self.state;
+        let is_in_doubt = queues.are_in_doubt() || *was_killed && began.is_none();
+        meta.release_numbers(*now, is_in_doubt);
     }
 }

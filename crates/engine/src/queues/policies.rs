@@ -296,6 +296,11 @@ impl Queues {
         self.gates().for_each(|gate| gate.doubt(until, timers));
     }
 
+    /// Whether keys wait for such jobs.
+    pub(crate) fn are_in_doubt(&self) -> bool {
+        self.by_id.iter().flatten().filter_map(|queue| queue.gate.as_deref()).any(Gate::is_in_doubt)
+    }
+
     fn gates(&mut self) -> impl Iterator<Item = &mut Gate> {
         self.by_id.iter_mut().flatten().filter_map(|queue| queue.gate.as_deref_mut())
     }

@@ -1,8 +1,8 @@
 //! Policies at their edges: changes while jobs are there, protocols beside each other, sleepers, turns that were missed.
 
 use windlass_engine::{
-    Bridge, BulkCommand, ClientId, Codec, Command, Context, Cursor, Event, Hold, JobCommand, KeySource, Policy, Proof,
-    Query, QueueCommand, QueueKind, QueueRules, Reply, Tag, TakeCommand, Timestamp,
+    Bridge, BulkCommand, ClientId, Codec, Command, Context, Cursor, Engine, Event, Hold, JobCommand, KeySource, Limits,
+    Policy, Proof, Query, QueueCommand, QueueKind, QueueRules, Reply, Tag, TakeCommand, Timestamp,
 };
 
 use crate::bodies::Cold;
@@ -348,4 +348,44 @@ fn keys_are_read_in_bodies_that_come_a_few_at_a_time() {
         cold.broker.engine.apply(ClientId(1), Tag(9), read, &mut context);
         assert_eq!((context.missing.len(), context.events.len()), (first, 0));
     }
+}
+
+/// The daemon is killed, or stops in order, and starts again with this configuration.
+fn start_again(broker: &mut Broker, is_killed: bool, configure: Command) {
+    if !is_killed {
+        broker.engine.finish_meta();
+    }
+    let mut engine = Engine::new(Limits::default(), 1);
+    engine.recall_meta(broker.engine.meta().clone(), !is_killed);
+    broker.engine.queues().for_each(|queue| engine.recall_queue(queue.image().clone()));
+    broker.engine.jobs().for_each(|job| assert!(engine.recall_job(job.clone())));
+    engine.wake_up();
+    engine.hold_due();
+    broker.engine = engine;
+    broker.open(1);
+    broker.says(1, configure, ["1 done"]);
+    broker.hear(1, Command::Bulk(BulkCommand::ReadKeys { after: Cursor::default(), limit: 9 }));
+    broker.engine.release_due();
+    (2..=4).for_each(|client| broker.open(client));
+}
+
+#[test]
+fn keys_wait_for_what_a_killed_daemon_may_have_handed_out_although_the_next_one_stops_in_order() {
+    let none: [&str; 0] = [];
+    let one = || set(limited(1));
+    let mut broker = Broker::new();
+    broker.says(1, one(), ["1 done"]);
+    push_all(&mut broker, 1, &["a|1", "a|2"]);
+    assert_eq!(taken(&mut broker), ["1"]);
+    start_again(&mut broker, true, one());
+    assert_eq!(taken(&mut broker), none);
+    broker.now = 2_000;
+    start_again(&mut broker, false, one());
+    broker.at(6_999, []);
+    assert_eq!(taken(&mut broker), none);
+    broker.at(7_000, []);
+    assert_eq!(taken(&mut broker), ["1"]);
+    // Nothing is in doubt any more.
+    start_again(&mut broker, false, one());
+    assert_eq!(taken(&mut broker), ["1"]);
 }

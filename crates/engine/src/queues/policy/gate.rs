@@ -171,6 +171,10 @@ impl Gate {
         }
     }
 
+    pub(in crate::queues) fn is_in_doubt(&self) -> bool {
+        self.doubt_until < Timestamp::NEVER
+    }
+
     /// Which clients see which jobs has changed.
     pub(in crate::queues) fn relist(&mut self, bridged: bool, clear_unfit: bool) {
         self.bridged = bridged;

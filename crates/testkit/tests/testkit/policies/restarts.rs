@@ -26,8 +26,10 @@ impl Life {
         engine.wake_up();
         engine.hold_due();
         self.engine = engine;
+        // A daemon that is stopped while it waits for what one before may have handed out leaves that to the next one.
+        let is_in_doubt = (is_killed || self.now < self.in_doubt_until) && self.most() < u32::MAX;
         self.now += self.rng.one_of([0, 1, 40, 400, 3_000, 20_000]);
-        self.in_doubt_until = if is_killed && self.most() < u32::MAX { self.now + RETURN_MS } else { 0 };
+        self.in_doubt_until = if is_in_doubt { self.now + RETURN_MS } else { 0 };
         if is_killed {
             let maybe = |job: JobId| (job, self.keys.get(&job).copied().unwrap_or_default(), self.now + RETURN_MS);
             self.maybe = held.into_iter().map(maybe).collect();
