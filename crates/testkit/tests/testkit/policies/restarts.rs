@@ -74,7 +74,6 @@ impl Life {
                 limit: 3,
             }),
             way => {
-                self.redrive = Some(Redrive { began: self.now, per_second: per_second.into(), jobs });
                 let action = Mutation::Redrive { delay_ms: 0, per_second };
                 self.rounds(|after| match way {
                     1 => BulkCommand::Mutate { filter: filter.clone(), action, after, limit },
@@ -87,6 +86,8 @@ impl Life {
                         limit,
                     },
                 });
+                // Until its bodies are there the command has done nothing, and the jobs are dead as before.
+                self.redrive = Some(Redrive { began: self.now, per_second: per_second.into(), jobs });
             }
         }
     }
