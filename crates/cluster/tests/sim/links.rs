@@ -71,6 +71,14 @@ impl Links {
         link.any(|link| link.leader == leader && !link.is_cut && pipes(link).is_none())
     }
 
+    /// Whether something is on its way between two daemons that are connected. A piece of the time when links were slow
+    /// may be for seconds.
+    pub(super) fn carry_any(&self) -> bool {
+        let is_whole = |link: &&Link| !link.is_cut && link.pipes().iter().all(|pipe| pipe.ends_at.is_none());
+        let mut whole = self.links.values().filter(is_whole);
+        whole.any(|link| link.pipes().iter().any(|pipe| !pipe.pieces.is_empty()))
+    }
+
     /// A connection that a daemon has not accepted yet.
     pub(super) fn accept(&mut self, leader: Run) -> Option<(u64, Run)> {
         let mut new = self.links.iter_mut().filter(|(_, link)| link.leader == leader && !link.is_accepted);
@@ -149,6 +157,10 @@ impl Links {
 }
 
 impl Link {
+    const fn pipes(&self) -> [&Pipe; 2] {
+        [&self.to_edge, &self.to_leader]
+    }
+
     const fn pipe_from(&mut self, end: End) -> &mut Pipe {
         match end {
             End::Edge => &mut self.to_leader,

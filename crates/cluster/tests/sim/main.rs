@@ -129,6 +129,15 @@ fn everything_happens(tally: &Tally) {
     }
 }
 
+/// Ledgers were compared while a lease was still to be sent to an edge (6450), and while the leave of a client was on its way to
+/// the leader (8040).
+#[test]
+fn ledgers_are_compared_when_nothing_is_on_its_way() {
+    for seed in [6_450, 8_040] {
+        live(Plan::new(seed));
+    }
+}
+
 #[test]
 fn the_same_seed_lives_the_same_life() {
     for seed in 0..12 {

@@ -219,6 +219,11 @@ impl Room {
             || !self.hub.with_journal(|_, journal| journal.is_empty())
     }
 
+    /// Whether a link's thread sends something in its next round.
+    pub(super) fn has_to_send(&self) -> bool {
+        self.served.iter().any(|served| !served.to_edge.is_empty())
+    }
+
     /// All jobs, with their states.
     pub(super) fn jobs(&self) -> Vec<(u64, String)> {
         self.hub.with_journal(|engine, _| {

@@ -13,6 +13,7 @@ use super::daemon::Daemon;
 use super::database::{Database, Run, Statement, Trouble};
 use super::laws::Laws;
 use super::links::{Delays, Links};
+use super::room::Room;
 use super::{DAEMONS, Plan};
 use windlass_hub::Mail;
 
@@ -374,11 +375,12 @@ impl World {
         clients.values_mut().filter(|client| client.is_open()).for_each(|client| act(client, laws));
     }
 
-    /// Goes on until nothing is left to wait for, and for a while.
+    /// Goes on until nothing is left to wait for, and for a while. At the end nothing is on its way: an edge that has not
+    /// heard of a job, or whose client's leave has not arrived, does not have what the leader has.
     fn settle(&mut self, left: impl Fn(&Self) -> Option<String>) -> bool {
         const QUIET: u32 = 12;
         let (until, mut quiet) = (self.around.now + RECOVERY_MS, 0);
-        while quiet < QUIET {
+        while quiet < QUIET || self.is_under_way() {
             self.step(false);
             let left = left(self);
             quiet = if left.is_none() { quiet + 1 } else { 0 };
@@ -391,6 +393,11 @@ impl World {
             }
         }
         true
+    }
+
+    /// Whether something is to be sent to an edge, or is on its way between two daemons.
+    fn is_under_way(&self) -> bool {
+        self.around.links.carry_any() || self.daemons.iter().filter_map(Daemon::leads).any(Room::has_to_send)
     }
 
     /// What the cluster has not done yet.
