@@ -127,7 +127,7 @@ pub(super) fn table(columns: &[Column], rows: &[Value], width_max: usize) -> Str
     let mut table = Table::new();
     table.load_style(presets::NOTHING);
     table.set_header(&layout.titles);
-    layout.rows.iter().for_each(|row| drop(table.add_row(row)));
+    table.add_rows(&layout.rows);
     for index in 0..layout.titles.len() {
         if let Some(column) = table.column_mut(index) {
             column.set_padding((0, u16::try_from(GAP).unwrap_or_default()));

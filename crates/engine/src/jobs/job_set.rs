@@ -13,7 +13,7 @@ const FEW: usize = 64;
 pub(crate) struct JobSet {
     /// All of them, sorted, unless there are many.
     few: Vec<JobId>,
-    many: Option<Box<BTreeSet<JobId>>>,
+    many: Option<BTreeSet<JobId>>,
 }
 
 impl JobSet {
@@ -39,7 +39,7 @@ impl JobSet {
         } else {
             let mut many: BTreeSet<JobId> = std::mem::take(&mut self.few).into_iter().collect();
             many.insert(id);
-            self.many = Some(Box::new(many));
+            self.many = Some(many);
         }
     }
 
@@ -57,7 +57,7 @@ impl JobSet {
 
     /// How many there are.
     pub(crate) fn len(&self) -> usize {
-        self.few.len() + self.many.as_ref().map_or(0, |many| many.len())
+        self.few.len() + self.many.as_ref().map_or(0, BTreeSet::len)
     }
 
     pub(crate) const fn is_empty(&self) -> bool {
@@ -66,7 +66,7 @@ impl JobSet {
 
     /// The jobs, those of lower numbers first.
     pub(crate) fn iter(&self) -> impl DoubleEndedIterator<Item = JobId> {
-        self.few.iter().chain(self.many.iter().flat_map(|many| many.iter())).copied()
+        self.few.iter().chain(self.many.iter().flatten()).copied()
     }
 
     #[cfg(any(test, debug_assertions, feature = "testing"))]

@@ -284,7 +284,7 @@ impl Payload {
     pub(super) fn bytes_here(&self) -> Option<usize> {
         match &self.0 {
             Form::Small(bytes) if matches!(**bytes, [0, 0, ..]) => Some(bytes.len() - 2),
-            _ => self.stored().is_none().then(|| self.body().len()),
+            Form::Small(_) | Form::Large(_) => self.stored().is_none().then(|| self.body().len()),
         }
     }
 
@@ -294,7 +294,7 @@ impl Payload {
         match &self.0 {
             // Neither key nor name.
             Form::Small(bytes) if matches!(**bytes, [0, 0, ..]) => bytes.len() - 2,
-            _ => self.len_of_all(),
+            Form::Small(_) | Form::Large(_) => self.len_of_all(),
         }
     }
 
