@@ -30,6 +30,17 @@ struct Entry {
     slot: Slot,
 }
 
+/// Whether a job holds its key.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Claimed {
+    /// Since now.
+    Now,
+    /// It held it before.
+    Before,
+    /// Another job holds it, or it has none.
+    No,
+}
+
 impl Keys {
     pub(super) const fn new(hasher: FixedState) -> Self {
         Self { table: HashTable::new(), hasher }
@@ -81,16 +92,16 @@ impl Keys {
     }
 
     /// Makes the job hold its key, if it has one and no other job holds it. Returns whether the job holds it now.
-    pub(super) fn claim(&mut self, jobs: &Slab, slot: Slot) -> bool {
+    pub(super) fn claim(&mut self, jobs: &Slab, slot: Slot) -> Claimed {
         let Some((queue, protocol, key)) = jobs.at(slot).and_then(|j| Some((j.queue, j.protocol, j.key()?))) else {
-            return false;
+            return Claimed::No;
         };
         let hash = self.hash(queue, protocol, key);
         if let Some(holder) = self.find_by_hash(jobs, hash, (queue, protocol, key)) {
-            return holder == slot;
+            return if holder == slot { Claimed::Before } else { Claimed::No };
         }
         self.table.insert_unique(hash.spread(), Entry { hash, slot }, |keyed| keyed.hash.spread());
-        true
+        Claimed::Now
     }
 
     /// Releases the job's key. Returns whether the job held it.

@@ -14,7 +14,7 @@ use super::counts::StateCounts;
 use super::extra::{Expiry, KeyUntil, Role};
 use super::job::{Job, Unfit};
 use super::kept::Kept;
-use super::keys::Keys;
+use super::keys::{Claimed, Keys};
 use super::numbered::Numbered;
 use super::payload::Payload;
 use super::slab::{Slab, Slot};
@@ -357,10 +357,11 @@ impl Jobs {
     pub(crate) fn claim_key(&mut self, slot: Slot, timers: &mut Timers) -> bool {
         let Some(job) = self.slab.at(slot).filter(|job| job.wants_key()) else { return false };
         let claimed = self.keys.claim(&self.slab, slot);
-        if claimed {
+        // A job that held it before has its timer: a second one would be counted and never be cancelled.
+        if claimed == Claimed::Now {
             timers.set(job.key_limit(), Timer::Key(job.id));
         }
-        claimed
+        claimed != Claimed::No
     }
 
     /// Releases a job's key, if the job holds it.
