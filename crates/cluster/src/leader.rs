@@ -341,7 +341,7 @@ impl EdgeClients {
         for client in self.ready.drain(..) {
             if let Some(member) = self.clients.get_mut(&client) {
                 member.is_ready = false;
-                let items = std::mem::take(&mut member.items);
+                let items = together(&mut member.items);
                 let room = usize::try_from(member.room).unwrap_or(usize::MAX).min(ROOM_BYTES);
                 going.push((client, room, (commands(&items), items.len()), items, Visited::All));
             }
@@ -355,14 +355,16 @@ impl EdgeClients {
         self.hub.visit_from_afar(&clock::read(), &mut batches);
         drop(batches);
         let (mut all_done, mut parts) = (Vec::with_capacity(going.len()), Vec::new());
-        for (client, _, (before, items_before), items, visited) in going {
+        for (client, _, (before, items_before), mut items, visited) in going {
             let done = u32::try_from(before - commands(&items)).unwrap_or(u32::MAX);
             all_done.push((client, done));
             let Some(member) = self.clients.get_mut(&client) else { continue };
             Self::claimed(&mut self.claims_left, member, items_before - items.len());
+            let is_all = items.is_empty();
+            items.append(&mut member.items);
             member.items = items;
             member.waits = visited == Visited::UntilRung;
-            if visited == Visited::Part {
+            if visited == Visited::Part || (is_all && !member.items.is_empty()) {
                 parts.push(client);
             }
         }
@@ -423,6 +425,15 @@ impl EdgeClients {
 /// The owner of a client's mailbox.
 fn owner(with_mail: &Arc<WithMail>, client: ClientId) -> (Arc<dyn Waker>, ConnectionId) {
     (Arc::clone(with_mail) as Arc<dyn Waker>, ConnectionId { index: 0, client })
+}
+
+/// The items of a client's next visit: all, or up to its first [`TakeCommand::Unwait`]. Jobs for waits that it ends go to the
+/// edge behind [`ToEdge::Applied`] of their visit. If that visit began new waits too, the edge would count these jobs
+/// against them, and would claim too few of the next leader.
+fn together(items: &mut VecDeque<Item>) -> VecDeque<Item> {
+    let is_unwait = |item: &Item| matches!(item, Item::Command(_, Command::Take(TakeCommand::Unwait)));
+    let rest = items.iter().position(is_unwait).map_or_else(VecDeque::new, |at| items.split_off(at + 1));
+    std::mem::replace(items, rest)
 }
 
 /// The commands among the items, without claims.

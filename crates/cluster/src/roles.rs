@@ -21,7 +21,7 @@ use super::edge::Edge;
 use super::link::{self, BEAT, Kept, Leading, LinkError, Terms};
 use super::relay::Relay;
 use super::tls::Tls;
-use windlass_hub::{Hub, View, warn_limited};
+use windlass_hub::{Hub, View, clock, warn_limited};
 use windlass_net::shorten_slices;
 
 /// How long a daemon that has yielded leaves the lease to others.
@@ -228,7 +228,16 @@ fn stand_by<T>(
     (edge, view): (&Edge, &View),
     stop: &AtomicBool,
 ) -> Result<Option<T>, OpenError> {
+    let (remote, mut knows_the_time) = (give_way.remote.clone(), false);
     loop {
+        // Before a daemon has led, or followed a leader, its clients' deadlines would come from its own wall clock, and
+        // mean another moment at the leader.
+        if let Some(remote) = remote.as_ref().filter(|_| !knows_the_time)
+            && let Ok(ahead_ms) = remote.wall_ahead_ms()
+        {
+            ahead_ms.into_iter().for_each(clock::keep_wall);
+            knows_the_time = true;
+        }
         let (pause, why) = match give_way.is_over(edge).then(&mut open).transpose() {
             Ok(Some(opened)) => return Ok(Some(opened)),
             Ok(None) => (LOOK_EVERY, None),

@@ -12,7 +12,7 @@ use windlass_store::{
 
 use crate::address::{Address, AddressError, Target};
 use crate::early::EarlyRead;
-use crate::lease::{Keeper, Lease};
+use crate::lease::{DatabaseTime, Keeper, Lease, NOW_MS, since_boot_ms};
 use crate::link::Link;
 use crate::log::PostgresLog;
 use crate::names::refused;
@@ -78,6 +78,13 @@ impl Remote for Database {
             return Err(refused(&target.place, why));
         }
         if schema::version(&link)?.is_some() { admit(&link, target) } else { Ok(()) }
+    }
+
+    fn wall_ahead_ms(&self) -> Result<Option<i64>, Error> {
+        let link = Link::open(&self.target()?)?;
+        let sent = since_boot_ms();
+        let rows = link.query("reading the clock of", &format!("SELECT {NOW_MS}"), &[])?;
+        Ok(rows.first().map(|row| DatabaseTime::answered(sent, row.get(0)).ahead_ms(None)))
     }
 
     fn holder(&self) -> Result<Option<Holder>, Error> {

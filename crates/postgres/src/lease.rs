@@ -230,7 +230,7 @@ impl DatabaseTime {
 
     /// How far the database's clock is ahead of the time since boot, in milliseconds. A value that was `known` changes
     /// only as far as this reading contradicts it: so slow answers do not move it, and drift does not add up.
-    fn ahead_ms(self, known: Option<i64>) -> i64 {
+    pub(crate) fn ahead_ms(self, known: Option<i64>) -> i64 {
         let ahead_of = |since_boot: u64| self.now_ms.saturating_sub_unsigned(since_boot);
         let (least, most) = (ahead_of(self.received), ahead_of(self.sent.min(self.received)));
         known.map_or_else(|| least.midpoint(most), |known| known.clamp(least, most))

@@ -152,6 +152,16 @@ pub trait Remote: fmt::Debug + Send + Sync {
         Ok(())
     }
 
+    /// How far the wall clock of its place is ahead of this machine's time since boot, in milliseconds; `None`: it has no
+    /// clock of its own.
+    ///
+    /// # Errors
+    ///
+    /// If the store cannot be reached.
+    fn wall_ahead_ms(&self) -> Result<Option<i64>, Error> {
+        Ok(None)
+    }
+
     /// The process that has the store; `None`: no process has it, or there is none. Changes nothing.
     ///
     /// # Errors

@@ -6,7 +6,7 @@ use std::task::Waker;
 use bytes::Bytes;
 use windlass_engine::{
     Claim, ClientCommand, ClientInfo, Engine, From, Held, Holder, JobCommand, JobId, JobRef, LeaseTerms, Limits,
-    NewJob, Protocol, Query, Select, Take, Timestamp, Wait,
+    NewJob, Protocol, Query, Select, Subscription, Take, Timestamp, Wait,
 };
 use windlass_store::Journal;
 
@@ -320,4 +320,26 @@ fn an_edge_may_not_act_for_clients_of_another_edge() {
     for item in [ToLeader::Open { client: others, room: 1 }, ToLeader::Close { client: others }, ToLeader::Bye] {
         assert!(led.edge.receive(item).is_err());
     }
+}
+
+/// Otherwise the edge counts the job against the wait that began after it, and claims none of the next leader.
+#[test]
+fn a_job_for_a_wait_that_ends_goes_out_before_the_next_wait_begins() {
+    let mut led = Led::new(ROOM);
+    let credit = || TakeCommand::Credit { credits: 1, select: Select::BestPriority };
+    led.receive(open());
+    let (queue, lease) = (Bytes::from_static(b"f"), LeaseTerms::CONNECTION);
+    led.receive(ClientCommand::Serve(Subscription { queue, weight: 1, lease, unclaimed: None }));
+    led.receive(credit());
+    led.turn();
+    led.receive(push());
+    led.receive(TakeCommand::Unwait);
+    led.receive(credit());
+    let mut to_edge = Vec::new();
+    while led.edge.turn(&mut to_edge) {}
+    let at = |is_it: &dyn Fn(&ToEdge) -> bool| to_edge.iter().position(is_it).unwrap();
+    let job = at(&|item| matches!(item, ToEdge::Event { event, .. } if event.handed_out().is_some()));
+    let ended = at(&|item| matches!(item, ToEdge::Applied { count: 2, .. }));
+    let begun = at(&|item| matches!(item, ToEdge::Applied { count: 1, .. }));
+    assert!(ended < job && job < begun, "{to_edge:?}");
 }

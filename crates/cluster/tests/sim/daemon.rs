@@ -10,7 +10,7 @@ use windlass_link::{Decoder, Encoder, FRAME_BYTES_MAX, Hello, ToEdge, ToLeader};
 use super::as_ms;
 use super::client::{Client, Who};
 use super::database::{Answer, Run, Statement, YEARS_MS};
-use super::lease::{Lease, Renewals};
+use super::lease::{Lease, Renewals, ahead_ms};
 use super::links::{End, Links};
 use super::room::{OPEN_MS, OUTBOUND_MAX, Room, SETTINGS};
 use super::world::Around;
@@ -186,6 +186,9 @@ impl Daemon {
         (self.stalled_until, self.follows_at, self.serves_at, self.without_since) = (0, 0, 0, now);
         (self.next_client, self.wants_to_yield, self.stopping) = (0, false, Stopping::No);
         around.alive[self.index] = Some(self.run());
+        if around.plan.asks_the_time {
+            self.on(now, |_| clock::keep_wall(ahead_ms(clock::since_boot_ms(), around.database.clock_ms(now))));
+        }
     }
 
     /// `kill -9`, or the machine is gone.

@@ -123,7 +123,7 @@ impl Tenure for Lease {
 }
 
 /// The database's clock less the time since boot, as an answer shows that is received now.
-fn ahead_ms(sent_ms: u64, clock_ms: u64) -> i64 {
+pub(super) fn ahead_ms(sent_ms: u64, clock_ms: u64) -> i64 {
     clock_ms.cast_signed() - sent_ms.midpoint(clock::since_boot_ms()).cast_signed()
 }
 
