@@ -643,6 +643,7 @@ impl Ask {
                     leased_max: leased_max.map(u32::from),
                     per_worker_max: per_worker_max.map(u32::from),
                     timeout_ms: timeout.map(Span::ms),
+                    configured: false,
                 });
                 Command::Queue(QueueCommand::Throttle { queue: queue.bytes(), throttle })
             }

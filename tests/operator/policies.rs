@@ -1,5 +1,6 @@
 //! Policies that operators set while the daemon serves, and keys that they pause, by the API and by commands.
 
+use std::fs;
 use std::process::Command;
 use std::time::Duration;
 
@@ -40,7 +41,7 @@ fn submit(daemon: &Daemon, queue: &str, bodies: &[&'static str]) {
 }
 
 #[test]
-fn a_policy_set_while_jobs_wait_holds_over_a_restart_until_a_reload() {
+fn a_policy_set_while_jobs_wait_holds_over_restarts_and_reloads_until_its_section_changes() {
     let dir = tempfile::tempdir().unwrap();
     let configured = "server.return_grace = 0\n[queues.\"mail*\"]\nkey = { prefix = '|' }\nper_key = { running = 2 }\n";
     let mut daemon = daemon(dir.path()).set(configured).start();
@@ -65,8 +66,24 @@ fn a_policy_set_while_jobs_wait_holds_over_a_restart_until_a_reload() {
     daemon.restart();
     assert_eq!(grabbed(&daemon, "mail"), ["a|1"]);
     assert_eq!(row(&daemon, "new")["policy"]["rate"], "1 per 1h, burst 1");
-    assert_eq!(http(&daemon).post("/api/v1/reload", "").status, 200);
+    let file = dir.path().join("windlass.toml");
+    let text = fs::read_to_string(&file).unwrap();
+    let reload_with = |text: &str| -> Value {
+        fs::write(&file, text).unwrap();
+        http(&daemon).post("/api/v1/reload", "").json()
+    };
+    let nothing = json!({"applied": [], "needs_restart": [], "taken_back": []});
+    assert_eq!(reload_with(&text), nothing, "a log is rotated, say");
+    assert_eq!(row(&daemon, "mail")["policy"]["ordered"], true);
+    let changed = reload_with(&text.replace("running = 2", "running = 3"));
+    assert_eq!(changed["applied"], json!(["queues.mail*.per_key.running"]));
+    let taken_back = changed["taken_back"].to_string();
+    assert!(taken_back.contains("the policy of mail, set by ") && !taken_back.contains("new"), "{taken_back}");
+    assert_eq!(row(&daemon, "mail")["policy"]["running_max"], 3);
+    assert_eq!(row(&daemon, "new")["policy"]["rate"], "1 per 1h, burst 1", "its section has not changed");
+    reload_with(&text);
     assert_eq!(row(&daemon, "mail")["policy"]["set_by"], Value::Null);
+    assert_eq!(http(&daemon).delete("/api/v1/queues/new/policy").status, 200);
     assert_eq!(http(&daemon).get("/api/v1/queues/new").status, 404, "only the policy kept it");
     submit(&daemon, "mail", &["c|4", "c|5"]);
     let got = grabbed(&daemon, "mail");

@@ -158,7 +158,7 @@ fn what_needs_a_restart_is_named_until_then() {
     scene.edit("[log]", "durability = \"interval\"\n[server]\nthreads = 1\nidle_timeout = \"1h\"\n[log]");
     let changes = http.post("/api/v1/reload", "");
     let expected = json!({
-        "applied": ["server.idle_timeout"], "needs_restart": ["gearman.listen", "server.threads"],
+        "applied": ["server.idle_timeout"], "needs_restart": ["gearman.listen", "server.threads"], "taken_back": [],
     });
     let mut said: Value = changes.json();
     said["needs_restart"].as_array_mut().unwrap().retain(|key| key != "durability");
@@ -184,6 +184,29 @@ fn tls_and_addresses_change_with_a_restart() {
     scene.edit("[http]\nlisten = [\"127.0.0.1:0\"]", "[http]\nlisten = [\"127.0.0.1:1\"]");
     scene.says("http.listen: needs a restart\n");
     scene.gearman(0);
+}
+
+#[test]
+fn a_throttle_that_an_operator_has_set_stays_over_restarts_until_its_section_changes() {
+    let mut scene = Scene::with(|_| "[queues.other]\nttl = \"1d\"\n[http]\nlisten = [\"127.0.0.1:0\"]\n".to_owned());
+    let concurrency = |scene: &Scene| {
+        let queue: Value = Http(scene.daemon.address("http")).get("/api/v1/queues/mail").json();
+        queue["throttle"]["concurrency"].clone()
+    };
+    let set = "/api/v1/queues/mail/throttle?concurrency=7";
+    assert_eq!(Http(scene.daemon.address("http")).request("PUT", set, &[], b"").status, 201);
+    scene.says("nothing has changed\n");
+    scene.edit("[queues.other]", "[queues.mail]\nttl = \"2d\"\n[queues.other]");
+    scene.says("queues.mail.ttl: applied\n");
+    scene.daemon.kill();
+    scene.daemon.restart();
+    assert_eq!(concurrency(&scene), 7);
+    scene.edit("[queues.mail]\n", "[queues.mail]\nthrottle.concurrency = 2\n");
+    scene.says("queues.mail.throttle.concurrency: applied\nthe throttle of mail: taken back\n");
+    assert_eq!(concurrency(&scene), 2);
+    scene.edit("throttle.concurrency = 2\n", "");
+    scene.says("queues.mail.throttle.concurrency: applied\n");
+    assert_eq!(concurrency(&scene), Value::Null);
 }
 
 #[test]

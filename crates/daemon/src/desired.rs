@@ -1,6 +1,7 @@
 //! The engine state that comes from the configuration, and its reconciliation: when the daemon starts, and when it
 //! reads its configuration again.
 
+use std::collections::BTreeSet;
 use std::panic::resume_unwind;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -27,6 +28,16 @@ pub(crate) struct Desired {
     patterns: Patterns<QueueSettings>,
     bridge: Bridge,
     data_dir: PathBuf,
+    /// The state before a reload, which touches only what operators can set where the file has changed.
+    before: Option<Box<Self>>,
+}
+
+/// What agreeing with a configuration has done.
+#[derive(Debug, Default)]
+pub(crate) struct Agreed {
+    pub(crate) parts: Vec<Reconciliation>,
+    /// What operators had set and the configuration has taken back, in words.
+    pub(crate) taken_back: BTreeSet<String>,
 }
 
 impl Desired {
@@ -43,22 +54,40 @@ impl Desired {
             patterns: policies::patterns(config)?,
             bridge: rules::bridge(config),
             data_dir: config.data_dir.clone(),
+            before: None,
         })
     }
 
+    /// It follows another one while the daemon runs.
+    pub(crate) fn after(self, before: Self) -> Self {
+        Self { before: Some(Box::new(before)), ..self }
+    }
+
+    /// Takes back what operators have set where the configuration says something new.
+    fn take_back(&self, broker: &dyn Broker) -> BTreeSet<String> {
+        let Some(before) = &self.before else { return BTreeSet::new() };
+        let policies = policies::take_back(broker, &before.patterns, &self.patterns)
+            .into_iter()
+            .map(|(queue, by)| format!("the policy of {}, set by {}", queue.escape_ascii(), by.escape_ascii()));
+        let throttles = throttles::own(broker, &throttles::changed(&before.throttles, &self.throttles));
+        policies.chain(throttles.iter().map(|queue| format!("the throttle of {}", queue.escape_ascii()))).collect()
+    }
+
     /// Reconciles the engine with it, on a thread of its own: many jobs have many keys to be read.
-    pub(crate) async fn agree(self, hub: &Arc<Hub>) -> Vec<Reconciliation> {
+    pub(crate) async fn agree(self, hub: &Arc<Hub>) -> Agreed {
         let hub = Arc::clone(hub);
         let agree = move || {
             let _progress = Progress::of(&self.data_dir);
+            let taken_back = self.take_back(&*hub);
+            let changed = self.before.map(|before| throttles::changed(&before.throttles, &self.throttles));
             // The order matters: first which protocols share a queue and which jobs may start, before any job is handed
             // out; then the rules, because schedules must obey them.
             let _ = hub.ask(QueueCommand::Bridge(Box::new(self.bridge)).into());
             policies::agree(&*hub, self.patterns);
-            let mut done = vec![rules::agree(&*hub, self.rules)];
-            done.extend(self.schedules.into_iter().map(|schedules| recurring::agree(&*hub, schedules)));
-            done.push(throttles::agree(&*hub, self.throttles));
-            done
+            let mut parts = vec![rules::agree(&*hub, self.rules)];
+            parts.extend(self.schedules.into_iter().map(|schedules| recurring::agree(&*hub, schedules)));
+            parts.push(throttles::agree(&*hub, self.throttles, changed.as_ref()));
+            Agreed { parts, taken_back }
         };
         tokio::task::spawn_blocking(agree).await.unwrap_or_else(|error| resume_unwind(error.into_panic()))
     }
@@ -72,10 +101,14 @@ pub(crate) fn set_up(config: &Config, hub: &Hub) {
     });
 }
 
-/// Applies the limits of a configuration and the state that it requires to an engine that serves.
-pub(crate) async fn apply(config: &Config, wanted: Desired, hub: &Arc<Hub>) {
+/// Applies the limits of a configuration and the state that it requires to an engine that serves. Returns what operators
+/// had set and is taken back.
+pub(crate) async fn apply(config: &Config, wanted: Desired, hub: &Arc<Hub>) -> BTreeSet<String> {
     set_up(config, hub);
-    wanted.agree(hub).await.iter().for_each(Reconciliation::report);
+    let Agreed { parts, taken_back } = wanted.agree(hub).await;
+    parts.iter().for_each(Reconciliation::report);
+    taken_back.iter().for_each(|what| tracing::warn!(what, "taken back: the configuration has changed there"));
+    taken_back
 }
 
 #[cfg(test)]
@@ -110,6 +143,6 @@ mod tests {
         let timer = async { timer_runs.send(()) };
         let (done, _) = runtime.block_on(async { tokio::join!(wanted.agree(&hub), timer) });
         assert!(keeps_lock.join().unwrap(), "other tasks of the thread have waited for the engine");
-        assert!(done.iter().any(|it| it.new == 1), "{done:?}");
+        assert!(done.parts.iter().any(|it| it.new == 1), "{done:?}");
     }
 }

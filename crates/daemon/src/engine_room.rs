@@ -268,7 +268,7 @@ fn start_loader(hub: &Arc<Hub>, bodies: Option<BodyFile>, config: &Config) -> Re
 
 /// The engine's refusal of a configured entry is an error in the configuration.
 async fn agree(hub: &Arc<Hub>, wanted: Desired) -> Result<(), Failure> {
-    for reconcile in wanted.agree(hub).await {
+    for reconcile in wanted.agree(hub).await.parts {
         if let Some((name, why)) = reconcile.refused.first() {
             let reason = format!("{name}: {why}");
             return Err(ConfigError::senseless(reconcile.key, reason).into());

@@ -3,7 +3,7 @@
 
 use bytes::Bytes;
 use windlass_config::Error;
-use windlass_engine::{BulkCommand, Cursor, Patterns, QueueCommand, QueueRow, QueueSettings, Reply};
+use windlass_engine::{BulkCommand, Cursor, Patterns, PolicyRow, QueueCommand, QueueRow, QueueSettings, Reply};
 
 use crate::config::{self, Config};
 use crate::reconcile::configured;
@@ -24,25 +24,33 @@ pub(crate) fn patterns(config: &Config) -> Result<Patterns<QueueSettings>, Error
     config.queues.iter().map(of).collect()
 }
 
-/// Takes back the policies that operators have set.
-pub(crate) fn forget_own(broker: &dyn Broker) {
-    for queue in configured(broker, own).into_keys() {
+/// Takes back the policies that operators have set for queues about which the configuration says something new. Returns
+/// these queues, each with the operator.
+pub(crate) fn take_back(
+    broker: &dyn Broker,
+    before: &Patterns<QueueSettings>,
+    now: &Patterns<QueueSettings>,
+) -> Vec<(Bytes, Bytes)> {
+    let policy =
+        |of: &Patterns<QueueSettings>, queue: &Bytes| of.find(queue).map(|it| it.policy.clone()).unwrap_or_default();
+    let mut own = configured(broker, |row| Some(own(row)?.set.clone()?.0));
+    own.retain(|queue, _| policy(before, queue) != policy(now, queue));
+    own.retain(|queue, _| {
         let forget = QueueCommand::SetPolicy { queue: queue.clone(), policy: None, by: Bytes::new() };
-        if broker.ask(forget.into()).is_ok() {
-            tracing::info!(queue = %String::from_utf8_lossy(&queue), "the configured policy holds again");
-        }
-    }
+        broker.ask(forget.into()).is_ok()
+    });
+    own.into_iter().collect()
 }
 
-/// Whether a policy that an operator has set treats jobs by key.
-fn own(row: &QueueRow) -> Option<bool> {
-    row.policy.as_deref().filter(|row| row.set.is_some()).map(|row| row.policy.has_keys())
+/// A policy that an operator has set.
+fn own(row: &QueueRow) -> Option<&PolicyRow> {
+    row.policy.as_deref().filter(|row| row.set.is_some())
 }
 
 /// Sets what holds for queues, and has the engine read the keys of jobs that are there.
 pub(crate) fn agree(broker: &dyn Broker, patterns: Patterns<QueueSettings>) {
     let has_keys = patterns.iter().any(|(_, settings)| settings.policy.has_keys())
-        || configured(broker, own).into_values().any(|has_keys| has_keys);
+        || configured(broker, |row| own(row).map(|row| row.policy.has_keys())).into_values().any(|has_keys| has_keys);
     let _ = broker.ask(QueueCommand::SetPatterns(Box::new(patterns)).into());
     let mut after = has_keys.then(Cursor::default);
     while let Some(page) = after {

@@ -126,14 +126,14 @@ pub(crate) enum Command {
     Pause(SomeQueues),
     /// Hand out jobs of these queues, or of one of their keys, again.
     Resume(SomeQueues),
-    /// Limit how many jobs of a queue may be worked on at once, until the daemon reads its configuration again.
+    /// Limit how many jobs of a queue may be worked on at once, until the file says something new about it.
     Throttle(Throttle),
     /// Show the policy of a queue, and its keys with the longest backlog.
     Keys {
         /// Its name.
         queue: String,
     },
-    /// Set which jobs of a queue may start when, until the daemon is told to read its configuration again.
+    /// Set which jobs of a queue may start when, until the file says something new about it.
     Policy {
         /// Its name.
         queue: String,

@@ -220,7 +220,9 @@ pub(super) fn cluster(cluster: &Value) -> String {
 /// The keys that a reload has changed.
 pub(super) fn reloaded(changes: &Value) -> String {
     let keys = |which: &str, what: &str| list(changes, which, |key| format!("{}: {what}\n", text(key)));
-    let lines = [keys("/applied", "applied"), keys("/needs_restart", "needs a restart")].concat();
+    let all =
+        [keys("/applied", "applied"), keys("/needs_restart", "needs a restart"), keys("/taken_back", "taken back")];
+    let lines = all.concat();
     if lines.is_empty() { "nothing has changed\n".to_owned() } else { lines.concat() }
 }
 

@@ -362,9 +362,10 @@ pub(crate) fn queue_records(engine: &Engine) -> impl Iterator<Item = (QueueId, V
 
 /// A queue that only waiting clients use is not worth storing, nor what the configuration sets.
 pub(crate) fn is_worth_remembering(queue: &Queue) -> bool {
-    let QueueImage { policy, paused_keys, saved, .. } = queue.image();
+    let QueueImage { policy, paused_keys, saved, throttle, .. } = queue.image();
     let is_set = policy.is_some() || !paused_keys.is_empty() || saved.is_some();
-    is_set || queue.image().is_known() || JobStateKind::ALL.iter().any(|place| queue.jobs(*place) > 0)
+    let is_throttled = throttle.is_some_and(|throttle| !throttle.configured);
+    is_set || is_throttled || queue.image().is_known() || JobStateKind::ALL.iter().any(|place| queue.jobs(*place) > 0)
 }
 
 #[cfg(test)]

@@ -214,9 +214,10 @@ impl Parts {
 
 /// Flags for the parts that exist, then these parts.
 fn encode_throttle(throttle: &Throttle, out: &mut Vec<u8>) {
-    let Throttle { leased_max, per_worker_max, timeout_ms } = *throttle;
+    let Throttle { leased_max, per_worker_max, timeout_ms, configured } = *throttle;
     let parts = [leased_max.map(u64::from), per_worker_max.map(u64::from), timeout_ms];
-    out.push((0..).zip(parts).map(|(bit, part)| u8::from(part.is_some()) << bit).sum());
+    let flags = parts.iter().map(Option::is_some).chain([configured]);
+    out.push((0..).zip(flags).map(|(bit, flag)| u8::from(flag) << bit).sum());
     parts.into_iter().flatten().for_each(|part| put_u64(out, part));
 }
 
@@ -386,11 +387,11 @@ fn decode_coalesce(from: &mut Reader<'_>) -> Result<Coalesce, DecodeError> {
 }
 
 fn decode_throttle(from: &mut Reader<'_>) -> Result<Throttle, DecodeError> {
-    let flags = from.below("a throttle's flags", 8)?;
+    let flags = from.below("a throttle's flags", 16)?;
     let leased_max = if flags & 1 != 0 { Some(from.u32("a throttle's limit")?) } else { None };
     let per_worker_max = if flags & 2 != 0 { Some(from.u32("a throttle's limit for a worker")?) } else { None };
     let timeout_ms = if flags & 4 != 0 { Some(from.u64()?) } else { None };
-    Ok(Throttle { leased_max, per_worker_max, timeout_ms })
+    Ok(Throttle { leased_max, per_worker_max, timeout_ms, configured: flags & 8 != 0 })
 }
 
 fn decode_meta(from: &mut Reader<'_>) -> Result<MetaRecord, DecodeError> {

@@ -30,7 +30,7 @@ pub struct Key {
     /// A JSON pointer into FWP's `custom`, or into a JSON body.
     pub custom: Option<String>,
     /// The coalescing key.
-    #[serde(skip_serializing_if = "is_false")]
+    #[serde(skip_serializing_if = "is_default")]
     pub unique: bool,
     /// With `unique`: what stands before this character.
     pub split: Option<char>,
@@ -52,9 +52,9 @@ pub struct PerKey {
     pub waiting_max: Option<u32>,
 }
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
-pub(super) const fn is_false(value: &bool) -> bool {
-    !*value
+/// What nobody has given is not in the file: a reload would name it as new.
+pub(super) fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
 }
 
 /// The policy of a queue; the default if it has none.

@@ -13,13 +13,14 @@ use windlass_session::alias::Aliases;
 use windlass_session::protocol::Protocol;
 
 use super::coalesce::{self, Coalesce};
-use super::policy::{Key, PerKey, Rate, is_false, policy};
+use super::policy::{Key, PerKey, Rate, is_default, policy};
 
 /// One queue's rules.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Queue {
     /// How a job's body is converted for a worker of another protocol.
+    #[serde(skip_serializing_if = "is_default")]
     pub codec: Codec,
     /// Whether workers of all protocols share the queue's jobs (`true`) or each protocol has its own jobs under this
     /// name (`false`). `None`: the patterns of `[bridge]` decide.
@@ -37,12 +38,12 @@ pub struct Queue {
     /// Limits of each key.
     pub per_key: PerKey,
     /// Whether keys take turns.
-    #[serde(skip_serializing_if = "is_false")]
+    #[serde(skip_serializing_if = "is_default")]
     pub fair: bool,
     /// Turns of a key that are more than one.
     pub weights: BTreeMap<String, u32>,
     /// Whether jobs of one key run one after the other in order of pushing.
-    #[serde(skip_serializing_if = "is_false")]
+    #[serde(skip_serializing_if = "is_default")]
     pub ordered: bool,
     /// The job that is pushed when one of its jobs dies.
     pub on_dead: Option<OnDead>,

@@ -19,7 +19,6 @@ use crate::desired::{self, Desired};
 use crate::failure::Failure;
 use crate::logging;
 use crate::operator_port::Renewable;
-use crate::policies;
 use crate::protocols;
 use windlass_net::{Acceptor, Served, Terms};
 
@@ -107,7 +106,7 @@ impl<'a> Reloader<'a> {
 
     async fn apply(&mut self, Prepared { config, wanted, terms, sessions }: Prepared) -> Changes {
         let mut new = Values::of(&config);
-        let changes = self.changes(&new, &config, &sessions);
+        let mut changes = self.changes(&new, &config, &sessions);
         // Checked before.
         let _ = logging::set_level(&config.log.level);
         allow_open_files(config.server.connections_max);
@@ -116,11 +115,14 @@ impl<'a> Reloader<'a> {
         if keepalive(&config.server) != keepalive(&self.current.server) {
             self.acceptor.keep_alive.renew(&config.server);
         }
-        self.in_force.store(Arc::new(config.clone()));
+        let before = self.in_force.swap(Arc::new(config.clone()));
         // Limits and rules are those of the daemon that has the engine.
         if let Some(hub) = self.acceptor.hub() {
-            policies::forget_own(&*hub);
-            desired::apply(&config, wanted, &hub).await;
+            let wanted = match Desired::of(&before) {
+                Ok(before) => wanted.after(before),
+                Err(_) => wanted,
+            };
+            changes.taken_back = desired::apply(&config, wanted, &hub).await;
         }
         for ((served, terms), sessions) in self.served.iter().zip(terms).zip(sessions) {
             if let Some((tls, terms)) = served.tls.as_ref().zip(terms) {
@@ -157,7 +159,7 @@ impl<'a> Reloader<'a> {
         };
         let applies = |key: &String| is_served(key) && self.applies(key, config, sessions);
         let (applied, restart) = self.values.changed(new).into_iter().partition(applies);
-        Changes { applied, restart }
+        Changes { applied, restart, taken_back: BTreeSet::new() }
     }
 
     /// Whether a changed key applies while the daemon runs.

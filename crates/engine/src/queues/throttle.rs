@@ -23,6 +23,10 @@ pub struct Throttle {
     /// After this many milliseconds a leased job no longer counts, so that jobs forgotten by their workers do not stop
     /// a queue. The lease continues.
     pub timeout_ms: Option<u64>,
+    /// The configuration has set it, and takes it back when it names it no more. One that an operator has set stays.
+    /// Daemons do not send it to each other: only the one that has the engine applies its configuration.
+    #[serde(skip)]
+    pub configured: bool,
 }
 
 impl Throttle {

@@ -75,18 +75,22 @@ pub(super) struct Reloaded {
     applied: BTreeSet<String>,
     /// Keys whose new values apply from the next start.
     needs_restart: BTreeSet<String>,
+    /// Policies and throttles that operators had set, and that the configuration has taken back because it says something
+    /// new about their queues.
+    taken_back: BTreeSet<String>,
 }
 
 /// Read the configuration again
 ///
 /// Certificates, passwords, limits, time-outs, the log's level, rules and throttles of queues and recurring jobs are
-/// applied without closing a connection. An invalid configuration changes nothing.
+/// applied without closing a connection. A policy, throttle or limit that an operator has set stays, unless the file says
+/// something new about its queue. An invalid configuration changes nothing.
 #[utoipa::path(post, path = "/api/v1/reload", tag = "status", operation_id = "reload", responses(
     (status = 200, body = Reloaded),
     (status = 422, description = "The configuration is invalid", body = Problem)
 ))]
 pub(super) async fn reload(app: Shared) -> Outcome<Json<Reloaded>> {
     let invalid = |why| Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "invalid_configuration", why);
-    let Changes { applied, restart } = app.control.reload().await.map_err(invalid)?;
-    Ok(Json(Reloaded { applied, needs_restart: restart }))
+    let Changes { applied, restart, taken_back } = app.control.reload().await.map_err(invalid)?;
+    Ok(Json(Reloaded { applied, needs_restart: restart, taken_back }))
 }

@@ -139,8 +139,8 @@ fn in_words(row: &PolicyRow, now: Now) -> String {
 /// Set which jobs of a queue may start when
 ///
 /// In JSON with the keys of `[queues.NAME]`: `rate`, `key`, `per_key`, `fair`, `weights`, `ordered`; `{}` allows all jobs to
-/// start. It holds in place of what is configured, over restarts, until the configuration is read again by a reload. The
-/// queue need not be in use yet.
+/// start. It holds in place of what is configured, over restarts and reloads, until the queue's own section of the file
+/// changes. The queue need not be in use yet.
 #[utoipa::path(put, path = "/api/v1/queues/{queue}/policy", tag = "queues", operation_id = "set_queue_policy",
     request_body(content = serde_json::Value, content_type = "application/json"),
     responses(

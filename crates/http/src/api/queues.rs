@@ -188,7 +188,7 @@ pub(super) struct Room {
 
 /// Limit how many jobs of a queue may be worked on at once
 ///
-/// Until the daemon reads its configuration again: a lasting throttle belongs there. The queue need not be in use yet.
+/// It holds over restarts and reloads, until the queue's own section of the file changes. The queue need not be in use yet.
 #[utoipa::path(put, path = "/api/v1/queues/{queue}/throttle", tag = "queues", operation_id = "throttle_queue",
     params(Slots),
     responses(
@@ -208,6 +208,7 @@ pub(super) async fn throttle(
         leased_max: concurrency.map(NonZeroU32::get),
         per_worker_max: per_worker.map(NonZeroU32::get),
         timeout_ms: timeout.map(Period::as_ms),
+        configured: false,
     };
     let is_new = app.queue(queue.clone()).await?.is_none();
     set(&app, is_new, QueueCommand::Throttle { queue: queue.clone(), throttle: Some(throttle) }, queue).await

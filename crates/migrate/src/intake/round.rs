@@ -133,7 +133,7 @@ pub(super) fn any_command(context: &mut Context, engine: &Engine) -> Command {
             Command::Queue(QueueCommand::SetRules { queue: Bytes::from_static(b"mail"), rules: rules.into() })
         }
         (7, _) => {
-            let throttle = Throttle { leased_max: Some(5), per_worker_max: None, timeout_ms: Some(HOUR_MS) };
+            let throttle = Throttle { leased_max: Some(5), timeout_ms: Some(HOUR_MS), ..Throttle::default() };
             Command::Queue(QueueCommand::Throttle { queue: bytes(context, 3), throttle: Some(throttle) })
         }
         (8, _) => Command::Queue(QueueCommand::Pause { queue: bytes(context, 3), paused: true }),

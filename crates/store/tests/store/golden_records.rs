@@ -99,7 +99,12 @@ pub(crate) fn golden() -> Vec<(&'static str, Record)> {
         saved: None,
         serial: 1,
     };
-    let throttle = |ms| Throttle { leased_max: Some(u32::MAX), per_worker_max: Some(300), timeout_ms: Some(ms) };
+    let throttle = |ms| Throttle {
+        leased_max: Some(u32::MAX),
+        per_worker_max: Some(300),
+        timeout_ms: Some(ms),
+        configured: false,
+    };
     let retry = Retry { failures_max: -1, losses_max: 300, backoff: Backoff::Fixed(1_000) };
     let rules =
         QueueRules { codec: Codec::Base64, retry: Some(retry), body_bytes_max: Some(1 << 20), ..QueueRules::default() };
@@ -314,6 +319,13 @@ pub(crate) fn golden() -> Vec<(&'static str, Record)> {
             }),
         ),
         ("queue_set_throttled", Record::QueueSet(QueueImage { throttle: Some(throttle(60_000)), ..queue.clone() })),
+        (
+            "queue_set_throttled_by_the_file",
+            Record::QueueSet(QueueImage {
+                throttle: Some(Throttle { configured: true, ..throttle(60_000) }),
+                ..queue.clone()
+            }),
+        ),
         (
             "queue_set_throttled_in_part",
             Record::QueueSet(QueueImage {

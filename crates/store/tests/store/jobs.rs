@@ -204,8 +204,14 @@ fn any_progress() -> impl Strategy<Value = BatchProgress> {
 /// Any queue.
 pub(crate) fn any_queue() -> impl Strategy<Value = QueueImage> {
     let limits = prop::array::uniform9(option::of(any::<u32>()));
-    let throttle = (any::<Option<u32>>(), any::<Option<u32>>(), any::<Option<u64>>())
-        .prop_map(|(leased_max, per_worker_max, timeout_ms)| Throttle { leased_max, per_worker_max, timeout_ms });
+    let throttle = (any::<Option<u32>>(), any::<Option<u32>>(), any::<Option<u64>>()).prop_map(
+        |(leased_max, per_worker_max, timeout_ms)| Throttle {
+            leased_max,
+            per_worker_max,
+            timeout_ms,
+            configured: timeout_ms.is_some(),
+        },
+    );
     let codec = prop_oneof![Just(Codec::Text), Just(Codec::Json), Just(Codec::Base64)];
     let coalesce = (any::<[bool; 3]>(), any::<u64>(), any::<Option<u64>>()).prop_map(
         |([by_key, latest, once_more], quiet_ms, at_most_ms)| Coalesce {

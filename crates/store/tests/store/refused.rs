@@ -110,7 +110,7 @@ fn a_value_that_the_engine_never_writes_is_refused_by_its_field() {
         ("a queue's flags", queue(0, 128, &[2, 0], &[])),
         ("a policy's flags", queue(0, 64, &[0], &[&[0][..], &number(1 << 9)].concat())),
         ("a queue's limit", queue(0, 0, &number(1 << 33), &[])),
-        ("a throttle's flags", queue(0, 4, &[0], &[8])),
+        ("a throttle's flags", queue(0, 4, &[0], &[16])),
         ("a queue's codec", queue(0, 8, &[0], &[3, 0])),
         ("a rule's flags", queue(0, 8, &[0], &[0, 128, 2])),
         ("flags of coalescing", queue(0, 8, &[0], &[0, 128, 1, 16])),

@@ -54,7 +54,7 @@ pub(crate) fn any_command(rng: &mut Rng, engine: &Engine, now: Timestamp) -> (Cl
             let few = [None, Some(0), Some(1), Some(2), Some(5)];
             let (leased_max, per_worker_max) = (rng.one_of(&few), rng.one_of(&few));
             let timeout_ms = rng.one_in(2).then(|| rng.roll(5_000));
-            let throttle = Throttle { leased_max, per_worker_max, timeout_ms };
+            let throttle = Throttle { leased_max, per_worker_max, timeout_ms, configured: leased_max.is_some() };
             Command::Queue(QueueCommand::Throttle { queue: queue(rng).0, throttle: rng.one_in(2).then_some(throttle) })
         }
         35 => Command::Queue(QueueCommand::Remove { queue: queue(rng).0, only_idle: rng.one_in(2) }),

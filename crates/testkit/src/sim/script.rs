@@ -394,6 +394,7 @@ impl Script<'_> {
             leased_max: if self.rng.chance(60) { Some(self.number(4)) } else { None },
             per_worker_max: if self.rng.chance(60) { Some(self.number(3)) } else { None },
             timeout_ms: if self.rng.chance(50) { Some(self.rng.below(pace * 4)) } else { None },
+            configured: false,
         };
         Some(throttle).filter(|_| self.rng.chance(60))
     }

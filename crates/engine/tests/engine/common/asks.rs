@@ -351,7 +351,7 @@ pub(crate) fn throttle(
     per_worker_max: Option<u32>,
     timeout_ms: Option<u64>,
 ) -> Command {
-    let throttle = Throttle { leased_max, per_worker_max, timeout_ms };
+    let throttle = Throttle { leased_max, per_worker_max, timeout_ms, configured: false };
     Command::Queue(QueueCommand::Throttle { queue: name(queue), throttle: Some(throttle) })
 }
 
