@@ -71,11 +71,11 @@ fn restart_after(daemon: &mut Daemon, signal: Option<&str>) {
 fn tells_that_it_is_full(daemon: &Daemon) {
     let http = Http(daemon.address("http"));
     let probe = http.get("/readyz");
-    assert_eq!((probe.status, probe.text()), (503, "disk_full\n"));
+    assert!(probe.status == 503 && probe.text().starts_with("disk_full: the disk is full"), "{probe:?}");
     assert_eq!(http.get("/api/v1/status").json()["state"], "disk_full");
-    assert!(http.metric("windlass_disk_full") > 0.5);
+    assert!(http.metric("windlass_refusing{reason=\"disk_full\"}") > 0.5);
     let page = http.get("/");
-    assert!(page.text().contains("The disk is full: new jobs are refused"), "{page:?}");
+    assert!(page.text().contains("the disk is full: new jobs are refused"), "{page:?}");
     let url = format!("http://{}", http.0);
     let check = Command::new(env!("CARGO_BIN_EXE_windlass")).args(["check", "--live", "--url", &url]).output().unwrap();
     let says = String::from_utf8_lossy(&check.stdout);

@@ -206,7 +206,7 @@ fn the_keys_of_a_queue_and_what_holds_a_job_back_are_shown() {
     let why = &ok(&http.get("/api/v1/jobs/2"))["why"];
     assert_eq!(
         (&why["code"], &why["text"]),
-        (&json!("held"), &json!("1 running or to be retried holds the key a in q1"))
+        (&json!("held"), &json!("1 job running or to be retried holds the key a in q1"))
     );
     let keys = ok(&http.get("/api/v1/queues/q1/keys"));
     assert_eq!((&keys["count"], &keys["running_max"], &keys["waiting_max"]), (&json!(3), &json!(1), &json!(2)));

@@ -194,7 +194,7 @@ fn a_new_operator_asks_and_acts_by_command_and_by_page() {
     assert!(!newcomer.says("queues").contains("paused since"));
     newcomer.says("pause paused");
     assert!(newcomer.sees("/queues").contains("paused since"));
-    newcomer.presses("/queues/nobody", "Clear");
+    newcomer.presses("/queues/nobody/settings", "Clear");
     assert!(newcomer.says("jobs --queue nobody").lines().count() == 1, "only the head of the table");
     newcomer.says("clear broken --yes");
     assert_eq!(newcomer.count(), JOBS - 2);

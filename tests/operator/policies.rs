@@ -169,3 +169,95 @@ fn commands_set_a_policy_and_pause_a_key() {
     assert!(operate(&["policy", "mail", "--off"]).0);
     assert!(!operate(&["pause", "mail", "--key", "a"]).0, "no jobs by key");
 }
+
+#[test]
+fn what_is_set_is_printed_as_it_can_be_given_back_and_fills_the_form() {
+    let dir = tempfile::tempdir().unwrap();
+    let configured = "[queues.\"mail*\"]\nrate = { jobs = 20, per = '1m' }\nkey = { args = '/0/tenant' }\nfair = true\n\
+                      weights = { gold = 3 }\n";
+    let daemon = daemon(dir.path()).set(configured).start();
+    let operate = |arguments: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_windlass"));
+        let output = command.args(arguments).arg("--data-dir").arg(dir.path().join("data")).output().unwrap();
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        (output.status.success(), text(&output.stdout), text(&output.stderr))
+    };
+    submit(&daemon, "mail", &["x"]);
+    submit(&daemon, "plain", &["x"]);
+    let (_, printed, origin) = operate(&["policy", "mail"]);
+    let expected =
+        json!({"rate": {"jobs": 20, "per": "1m"}, "key": {"args": "/0/tenant"}, "fair": true, "weights": {"gold": 3}});
+    assert_eq!(serde_json::from_str::<Value>(&printed).unwrap(), expected);
+    assert!(origin.contains("from the section [queues.\"mail*\"] of the configuration"), "{origin}");
+    assert!(operate(&["policy", "other", &printed]).0, "it is given back");
+    let (_, again, origin) = operate(&["policy", "other"]);
+    assert_eq!((again, origin.contains("set by ")), (printed, true), "{origin}");
+    assert_eq!(operate(&["policy", "plain"]).1, "{}\n");
+    let page = http(&daemon).request("GET", "/queues/mail/settings", &[("Accept", "text/html")], b"").text().to_owned();
+    for field in [
+        r#"name="rate.jobs" type="number" min="1" value="20""#,
+        r#"name="rate.per" value="1m""#,
+        r#"<option value="args" selected>"#,
+        r#"name="place" value="/0/tenant""#,
+        r#"name="fair" type="checkbox" checked"#,
+        "gold = 3",
+    ] {
+        assert!(page.contains(field), "{field}: {page}");
+    }
+
+    assert_eq!(operate(&["throttle", "mail"]).1, "mail has no throttle\n");
+    assert!(operate(&["throttle", "mail", "--concurrency", "8", "--timeout", "1h"]).0);
+    assert_eq!(operate(&["throttle", "mail"]).1, "{\"concurrency\":8,\"timeout\":\"1h\"}\n");
+    assert_eq!(operate(&["limit", "mail"]).1, "mail has no limit\n");
+    assert!(operate(&["limit", "mail", "--jobs", "50"]).0);
+    assert_eq!(operate(&["limit", "mail"]).1, "{\"jobs\":50}\n");
+
+    let (is_done, _, why) = operate(&["keys", "plain"]);
+    assert!(!is_done && why.contains("plain has no policy"), "{why}");
+    let (is_done, _, why) = operate(&["policy", "m*", "{}"]);
+    assert!(!is_done && why.contains("m* is a pattern"), "{why}");
+}
+
+/// The small one is next, and what the list and `why` say of the others is what happens.
+#[test]
+fn the_next_jobs_are_those_that_start_next() {
+    let dir = tempfile::tempdir().unwrap();
+    let configured = "[queues.mail]\nkey = { prefix = '|' }\nfair = true\n\
+                      [queues.slow]\nrate = { jobs = 20, per = '1m', burst = 1 }\n\
+                      [queues.one]\nkey = { prefix = '|' }\nper_key = { running = 1 }\n";
+    let daemon = daemon(dir.path()).set(configured).start();
+    let http = http(&daemon);
+    let next = |queue: &str| -> Vec<String> {
+        let page: Value = http.get(&format!("/api/v1/jobs?queue={queue}&state=ready&order=next&limit=20")).json();
+        page["jobs"].as_array().unwrap().iter().map(|job| job["id"].to_string()).collect()
+    };
+    let why = |job: u64| -> Value { http.get(&format!("/api/v1/jobs/{job}")).json()["why"].clone() };
+    let serves = |queue: &str| {
+        let mut peer = Peer::connect(daemon.address("gearman")).unwrap();
+        peer.can_do(queue).unwrap();
+        assert!(peer.line("version").unwrap().starts_with("OK "));
+        peer
+    };
+    let mut mail = serves("mail");
+    submit(&daemon, "mail", &["big|1", "big|2", "big|3", "small|4"]);
+    assert_eq!(next("mail"), ["1", "4", "2", "3"]);
+    assert!(why(4)["text"].as_str().unwrap().starts_with("1 job of mail is before it by the policy"), "{}", why(4));
+    let taken: Vec<_> = (0..2).map(|_| mail.grab().unwrap().unwrap().workload).collect();
+    assert_eq!(taken, ["big|1", "small|4"].map(bytes::Bytes::from));
+
+    let _slow = serves("slow");
+    submit(&daemon, "slow", &["x"; 12]);
+    let told = why(16);
+    assert_eq!((&told["code"], &told["before"]), (&json!("held"), &json!(11)));
+    let text = told["text"].as_str().unwrap();
+    assert!(text.starts_with("11 jobs of slow are before it; the rate of slow lets it start in about 3"), "{text}");
+
+    let mut one = serves("one");
+    submit(&daemon, "one", &["a|1", "a|2", "a|3", "b|4"]);
+    assert_eq!(next("one"), ["17", "20"]);
+    assert_eq!(one.grab().unwrap().unwrap().workload, "a|1");
+    let told = why(19);
+    assert_eq!(told["held_by"], json!([17]));
+    let text = told["text"].as_str().unwrap();
+    assert_eq!(text, "1 job running or to be retried holds the key a in one; 1 job of its key is before it");
+}

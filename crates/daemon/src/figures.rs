@@ -12,8 +12,7 @@ use windlass_store::{LogTail, StoreFigures};
 use crate::log_growth::LogSizes;
 use crate::logging;
 use windlass_hub::{Budget, CommitTimes, Hub, LoadFigures};
-use windlass_net::{Acceptor, Handshaker};
-use windlass_net::{Served, Traffic};
+use windlass_net::{Acceptor, Handshaker, Places, Served, Traffic};
 
 pub use windlass_hub::{BOUNDS_US, CommitDurations};
 pub use windlass_net::{Counts, ProtocolTraffic};
@@ -23,6 +22,7 @@ pub use windlass_net::{Counts, ProtocolTraffic};
 pub struct Figures {
     budget: Arc<Budget>,
     traffic: Arc<Traffic>,
+    places: Arc<Places>,
     /// Empty while the engine room is in another daemon.
     room: Arc<ArcSwapOption<RoomFigures>>,
     /// Of the protocols that have TLS.
@@ -67,6 +67,8 @@ pub struct Snapshot {
     pub memory: JobMemory,
     /// Bytes of the buffers of all connections, and their limit.
     pub buffers_bytes: (usize, usize),
+    /// Connections of the queue's clients that have a place, and the most there may be.
+    pub places: (usize, usize),
     /// When the first certificate of each protocol ends, in seconds since 1970.
     pub certificates_end_at: BTreeMap<&'static str, u64>,
     /// How often a connection has missed what others published, because it did not read.
@@ -111,7 +113,13 @@ impl Figures {
     pub(crate) fn new(acceptor: &Acceptor, served: &[Served]) -> Self {
         let with_tls = served.iter().filter_map(|it| Some((it.endpoint.name, Arc::clone(it.tls.as_ref()?))));
         let (budget, traffic) = (Arc::clone(acceptor.budget()), Arc::clone(acceptor.traffic()));
-        Self { budget, traffic, room: Arc::default(), handshakers: with_tls.collect() }
+        Self {
+            budget,
+            traffic,
+            places: Arc::clone(&acceptor.places),
+            room: Arc::default(),
+            handshakers: with_tls.collect(),
+        }
     }
 
     /// The engine room is in this daemon from now on.
@@ -135,6 +143,7 @@ impl Figures {
         let snapshot = Snapshot {
             traffic: self.traffic.read(),
             buffers_bytes: self.budget.used(),
+            places: self.places.used(),
             certificates_end_at: ends.collect(),
             publications_missed: self.budget.published.missed(),
             log_lines_dropped: logging::dropped(),

@@ -69,6 +69,15 @@ pub enum Order {
     Newest,
     /// The first one first.
     Oldest,
+    /// Ready jobs of one queue that start if nothing happens but that workers take jobs, the next one first. Without a policy
+    /// these are all; with one, jobs that wait for the end of another one of their key are not among them, and no more
+    /// than [`Order::NEXT_MAX`] are foreseen.
+    Next,
+}
+
+impl Order {
+    /// Starts that are foreseen.
+    pub const NEXT_MAX: u32 = 1_000;
 }
 
 /// A job with the names that its own data lacks.

@@ -10,7 +10,7 @@ use crate::ids::{ClientId, JobId, Priority, Protocol, Protocols, Timestamp};
 use crate::jobs::{Job, JobStateKind};
 use crate::queues::{Codec, QueueFigures, QueueRules, Throttle};
 pub use crate::queues::{KeyRow, PolicyRow};
-pub use crate::reason::{LeaseHolder, Why};
+pub use crate::reason::{LeaseHolder, Turn, Why};
 use crate::request::{Cursor, Filter, JobRef, Mutation, QueueKind, WorkerState};
 
 /// State is read; nothing changes. Listings return a page at a time. A client with a protocol sees the jobs, schedules,

@@ -35,8 +35,8 @@ pub enum Why {
         /// There are more jobs before it.
         more: bool,
     },
-    /// The policy of its queue holds it back. Daemons of version 5 of the link know it.
-    Held(Hold),
+    /// The policy of its queue decides when it starts. Daemons of version 5 of the link know it.
+    Turn(Box<Turn>),
     /// It waits for its time, and stands for several submits ([`crate::QueueRules::coalesce`]) or behind a job that runs.
     /// Daemons of version 5 of the link know it.
     Coalesced {
@@ -45,6 +45,22 @@ pub enum Why {
         /// The job that must be over first.
         behind: Option<JobId>,
     },
+}
+
+/// When the policy of its queue lets a job start.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+pub struct Turn {
+    /// What holds it back now, beside its turn.
+    pub hold: Option<Hold>,
+    /// Jobs that start before it; if its key is held, those of its key.
+    pub jobs: u32,
+    /// There are more jobs before it.
+    pub more: bool,
+    /// When it starts at the earliest, if nothing happens but that workers take jobs (engine's time). With [`Self::more`]
+    /// it is the time of the last job that was counted. `None`: not before a job of its key ends.
+    pub at: Option<Timestamp>,
+    /// Some of the jobs that hold its key, if it is held.
+    pub holders: Vec<JobId>,
 }
 
 /// The client that has a job.

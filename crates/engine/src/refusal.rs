@@ -56,6 +56,10 @@ pub enum Refusal {
     /// The store stopped responding during the command. The command may or may not have been done.
     #[error("outcome unknown")]
     Unknown,
+    // unavailable, too: daemons of version 5 of the link know it
+    /// The disk has no room for new jobs. Nothing was done, and what there is goes on.
+    #[error("disk full")]
+    DiskFull,
 }
 
 /// What a limit of the engine bounds.
@@ -124,6 +128,7 @@ impl Refusal {
             Self::NeverDue => "never_due",
             Self::OutOfPlace => "out_of_place",
             Self::Unavailable => "unavailable",
+            Self::DiskFull => "disk_full",
             Self::Unknown => "outcome_unknown",
         }
     }

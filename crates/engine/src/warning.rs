@@ -31,6 +31,8 @@ pub struct Warning {
 pub enum WarningKind {
     /// Jobs failed, or were lost with their workers, and went to the dead-letter queue.
     Buried,
+    /// Workers were lost with jobs in hand: their connections ended, or they beat no more. `why` names the first worker.
+    WorkerLost,
     /// Jobs whose workers were lost too often were removed, because they are not kept on failure.
     LostForGood,
     /// Jobs could not be converted to their worker's protocol. They wait for a worker of another protocol, or are given

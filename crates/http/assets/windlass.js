@@ -199,6 +199,7 @@ function count() {
   const matches = bulk.querySelector("[data-match]").checked;
   const jobs = selected().length;
   bulk.querySelector("[data-count]").textContent = matches ? bulk.querySelector("[data-matching]").textContent : jobs === 0 ? "nothing selected" : `${jobs} selected`;
+  bulk.classList.toggle("idle", !matches && jobs === 0);
   bulk.querySelectorAll("[data-change]").forEach((button) => { button.disabled = !matches && jobs === 0; });
 }
 
@@ -268,6 +269,29 @@ document.addEventListener("change", (event) => {
   count();
 });
 
+// The policy in a form. The name of a field is its place in the policy, and an empty one is not given.
+function policyOf(form) {
+  const policy = {};
+  const set = (place, value) => {
+    const names = place.split(".");
+    const last = names.pop();
+    names.reduce((part, name) => (part[name] ??= {}), policy)[last] = value;
+  };
+  for (const field of form.querySelectorAll("input[name]:not([name=place]):not([name=split])")) {
+    if (field.type === "checkbox") {
+      if (field.checked) set(field.name, true);
+    } else if (field.value !== "") set(field.name, field.type === "number" ? Number(field.value) : field.value);
+  }
+  const { key, place, split, weights } = form.elements;
+  if (key.value !== "") policy.key = { [key.value]: key.value === "unique" ? true : place.value };
+  if (key.value === "unique" && split.value !== "") policy.key.split = split.value;
+  for (const line of weights.value.split("\n").filter((line) => line.trim() !== "")) {
+    const at = line.lastIndexOf("=");
+    (policy.weights ??= {})[line.slice(0, Math.max(at, 0)).trim()] = Number(line.slice(at + 1));
+  }
+  return JSON.stringify(policy);
+}
+
 document.addEventListener("submit", (event) => {
   const form = event.target;
   const fields = new FormData(form);
@@ -287,11 +311,12 @@ document.addEventListener("submit", (event) => {
   event.preventDefault();
   // The page of one queue has its name; elsewhere it is a field.
   const queue = encodeURIComponent(form.dataset.queue || fields.get("queue"));
-  const body = fields.get("body") ?? undefined;
-  ["queue", "body"].forEach((name) => fields.delete(name));
+  const isPolicy = form.dataset.policy !== undefined;
+  const body = isPolicy ? policyOf(form) : undefined;
+  fields.delete("queue");
   const [method, setting] = event.submitter.dataset.set.split(" ");
   // Only a PUT has values.
-  const values = method === "PUT" ? given(fields) : "";
+  const values = method === "PUT" && !isPolicy ? given(fields) : "";
   run(async () => outcome(await send(method, `/queues/${queue}/${setting}?${values}`, body)));
 });
 

@@ -24,6 +24,8 @@ use crate::login::Logins;
 use crate::metrics::Series;
 use crate::places::{Place, Places};
 use crate::problem::{Outcome, Problem};
+use crate::refusing::Since;
+use crate::site::attention::Lately;
 use crate::site::history::History;
 use crate::site::survey::Surveys;
 use crate::time::moment_text;
@@ -56,6 +58,10 @@ pub(crate) struct App {
     pub(crate) history: History,
     /// What the overview says of many queues.
     pub(crate) surveys: Surveys,
+    /// Since when something is refused.
+    pub(crate) refusing: Since,
+    /// What attention was drawn to lately.
+    pub(crate) lately: Lately,
     /// What `/metrics` shows of the daemon itself.
     pub(crate) daemon_figures: Figures,
     /// Whether the daemon's threads turn.
@@ -120,6 +126,8 @@ impl App {
             watching: Places::new(WATCHING_MAX),
             series: Mutex::new(Series::new(metrics.queues_max)),
             history: History::default(),
+            refusing: Since::default(),
+            lately: Lately::default(),
             surveys: Surveys::default(),
             daemon_figures: figures,
             counts,

@@ -37,6 +37,7 @@ mod places;
 mod prefix;
 mod problem;
 mod proxy;
+mod refusing;
 mod router;
 mod serve;
 mod site;

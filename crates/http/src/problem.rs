@@ -98,6 +98,7 @@ impl From<Refusal> for Problem {
                 StatusCode::CONFLICT
             }
             Refusal::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
+            Refusal::DiskFull => StatusCode::INSUFFICIENT_STORAGE,
             // It may have been done: a gateway that got no answer.
             Refusal::Unknown => StatusCode::GATEWAY_TIMEOUT,
         };

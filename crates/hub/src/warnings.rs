@@ -24,6 +24,10 @@ fn log_one(Warning { kind, times, queue, name, why }: &Warning, names: &Protocol
                 "a job failed for good: it is in the dead-letter queue"
             );
         }
+        WarningKind::WorkerLost => {
+            let what = "a worker was lost with a job in hand: the job is handed out again";
+            warn_limited!("worker lost", times = *times, queue, job = name, worker = why, "{what}");
+        }
         WarningKind::LostForGood => {
             warn_limited!(
                 "lost for good",
@@ -123,6 +127,7 @@ const fn name_of(refusal: Refusal) -> &'static str {
         Refusal::NeverDue => "NeverDue",
         Refusal::OutOfPlace => "OutOfPlace",
         Refusal::Unavailable => "Unavailable",
+        Refusal::DiskFull => "DiskFull",
         Refusal::Unknown => "Unknown",
     }
 }
@@ -157,6 +162,7 @@ mod tests {
         let full = Capacity::QueueJobs.exceeded(7_u32, 7_u32);
         let table = [
             (WarningKind::Buried, 1, "why=\"IOError: gone\""),
+            (WarningKind::WorkerLost, 1, "a worker was lost with a job in hand"),
             (WarningKind::LostForGood, 1, "its workers were lost too often"),
             (WarningKind::Unfit { is_dead: false }, 1, "it waits for a worker of another"),
             (WarningKind::Unfit { is_dead: true }, 1, "it is in the dead-letter queue"),

@@ -3,7 +3,7 @@
 use serde::Serialize;
 use windlass_engine::{
     BatchCommand, BulkCommand, Claim, Command, Condition, Event, Expiry, JobCommand, JobView, Listen, Mutation, NewJob,
-    Query, QueueCommand, Reply, ScheduleCommand, Why,
+    Query, QueueCommand, Refusal, Reply, ScheduleCommand, Turn, Why,
 };
 
 use crate::to_edge::ToEdge;
@@ -42,8 +42,11 @@ impl Item for ToEdge {
             rows.iter_mut().for_each(|view| make_view_older(view, skew_ms));
         } else if let Reply::Schedules { rows, .. } = reply {
             rows.iter_mut().for_each(|row| make_job_older(&mut row.job, 0));
-        } else if let Reply::Why(why @ Why::Held(_)) = reply {
-            *why = Why::Throttled { holders: Vec::new() };
+        } else if let Reply::Why(Why::Turn(turn)) = reply {
+            let Turn { jobs, more, .. } = **turn;
+            *reply = Reply::Why(Why::Behind { jobs, more });
+        } else if let Reply::Refused(why @ Refusal::DiskFull) = reply {
+            *why = Refusal::Unavailable;
         } else if let Reply::Why(why @ Why::Coalesced { .. }) = reply {
             *why = Why::NotReady;
         }

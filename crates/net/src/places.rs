@@ -148,6 +148,11 @@ impl Places {
         self.limits.store(Arc::new(limits));
     }
 
+    /// Connections of clients that are open, and the most there may be.
+    pub fn used(&self) -> (usize, usize) {
+        (self.lock().open, self.limits.load().connections_max)
+    }
+
     /// Reserves places for a protocol.
     pub fn keep_for(&self, protocol: &'static str) {
         self.lock().protocols.entry(protocol).or_default();

@@ -13,7 +13,7 @@ use windlass_session::Reason;
 const OTHER: &str = "other";
 
 /// Why commands are refused: the codes of [`windlass_engine::Refusal`], and some of the ports.
-const REFUSALS: [&str; 15] = [
+const REFUSALS: [&str; 16] = [
     "limit",
     "name_too_long",
     "body_too_large",
@@ -25,6 +25,7 @@ const REFUSALS: [&str; 15] = [
     "never_due",
     "out_of_place",
     "unavailable",
+    "disk_full",
     "outcome_unknown",
     "bad_request",
     "forbidden",
@@ -259,6 +260,7 @@ mod tests {
             Refusal::NeverDue,
             Refusal::OutOfPlace,
             Refusal::Unavailable,
+            Refusal::DiskFull,
             Refusal::Unknown,
         ];
         let codes = refusals.map(Refusal::code);

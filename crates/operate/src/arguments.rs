@@ -126,25 +126,25 @@ pub(crate) enum Command {
     Pause(SomeQueues),
     /// Hand out jobs of these queues, or of one of their keys, again.
     Resume(SomeQueues),
-    /// Limit how many jobs of a queue may be worked on at once, until the file says something new about it.
+    /// Print how many jobs of a queue may be worked on at once. Or limit it, until the file says something new about it.
     Throttle(Throttle),
     /// Show the policy of a queue, and its keys with the longest backlog.
     Keys {
         /// Its name.
         queue: String,
     },
-    /// Set which jobs of a queue may start when, until the file says something new about it.
+    /// Print the policy of a queue: which of its jobs may start when. Or set another one, until the file says something new
+    /// about it.
     Policy {
         /// Its name.
         queue: String,
-        /// The policy in JSON, with the keys of [queues.NAME]: '{"rate": {"jobs": 100, "per": "1m"}}'.
-        #[arg(required_unless_present = "off")]
+        /// Another policy in JSON, with the keys of [queues.NAME]: '{"rate": {"jobs": 100, "per": "1m"}}'.
         policy: Option<String>,
         /// As configured.
         #[arg(long, conflicts_with = "policy")]
         off: bool,
     },
-    /// Limit how many jobs a queue may hold.
+    /// Print how many jobs a queue may hold, or limit it.
     Limit(Limit),
     /// List schedules: jobs that are pushed again and again.
     #[command(visible_alias = "cron")]

@@ -2,6 +2,7 @@
 
 use clap::Args;
 use serde_json::{Map, Value};
+use windlass_config::Period;
 use windlass_daemon::Failure;
 
 /// How much of a queue may be worked on at once.
@@ -35,7 +36,7 @@ pub(crate) struct Limit {
     #[arg(conflicts_with = "jobs")]
     limit: Option<String>,
     /// While the queue has this many jobs that wait or run, a push is refused.
-    #[arg(long, required_unless_present_any = ["off", "limit"])]
+    #[arg(long, conflicts_with = "off")]
     jobs: Option<u32>,
     /// Without limit.
     #[arg(long, conflicts_with_all = ["jobs", "limit"])]
@@ -46,6 +47,12 @@ pub(crate) struct Limit {
 type Parameters = Vec<(String, Option<String>)>;
 
 impl Throttle {
+    /// Whether it says nothing: the throttle in force is asked for.
+    pub(super) const fn is_question(&self) -> bool {
+        let Self { throttle, concurrency, per_worker, timeout, off, .. } = self;
+        throttle.is_none() && concurrency.is_none() && per_worker.is_none() && timeout.is_none() && !*off
+    }
+
     pub(super) fn parameters(&self) -> Result<Parameters, Failure> {
         let Some(throttle) = &self.throttle else {
             let number = |number: Option<u32>| number.map(|number| number.to_string());
@@ -62,10 +69,30 @@ impl Throttle {
 }
 
 impl Limit {
+    /// Whether it says nothing: the limit in force is asked for.
+    pub(super) const fn is_question(&self) -> bool {
+        self.limit.is_none() && self.jobs.is_none() && !self.off
+    }
+
     pub(super) fn parameters(&self) -> Result<Parameters, Failure> {
         let jobs = || vec![("jobs".to_owned(), self.jobs.map(|jobs| jobs.to_string()))];
         self.limit.as_deref().map_or_else(|| Ok(jobs()), parsed)
     }
+}
+
+/// The throttle of a queue as it can be given back; `None`: it has none.
+pub(super) fn throttle_of(queue: &Value) -> Option<Value> {
+    let throttle = queue.get("throttle")?.as_object()?;
+    let timeout = throttle.get("timeout_ms").and_then(Value::as_u64).map(|ms| Period::from_ms(ms).to_string().into());
+    let part = |name: &str| throttle.get(name).cloned().filter(|value| !value.is_null());
+    let parts = [("concurrency", part("concurrency")), ("worker", part("per_worker")), ("timeout", timeout)];
+    Some(Value::Object(parts.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))).collect()))
+}
+
+/// The limit of a queue as it can be given back; `None`: it has none.
+pub(super) fn limit_of(queue: &Value) -> Option<Value> {
+    let least = queue.get("jobs_max")?.as_object()?.values().filter_map(Value::as_u64).min()?;
+    Some(Value::Object([("jobs".to_owned(), least.into())].into_iter().collect()))
 }
 
 /// The keys of an object of JSON.

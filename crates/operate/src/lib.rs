@@ -82,6 +82,18 @@ impl Operator<'_> {
             Command::Remove(queue) => queue.remove(self).await,
             Command::Pause(queues) => queues.change(self, "pause").await,
             Command::Resume(queues) => queues.change(self, "resume").await,
+            Command::Throttle(it) if it.is_question() => {
+                let queue = self.client.get(&format!("/queues/{}", encoded(&it.queue))).await?;
+                self.show(&queue, |queue| show::rule(&it.queue, "throttle", bounds::throttle_of(queue)))
+            }
+            Command::Limit(it) if it.is_question() => {
+                let queue = self.client.get(&format!("/queues/{}", encoded(&it.queue))).await?;
+                self.show(&queue, |queue| show::rule(&it.queue, "limit", bounds::limit_of(queue)))
+            }
+            Command::Policy { queue, policy: None, off: false } => {
+                let policy = self.client.get(&format!("/queues/{}/policy", encoded(queue))).await?;
+                self.show(&policy, |policy| show::policy(queue, policy))
+            }
             Command::Throttle(it) => self.set(&it.queue, "throttle", it.off, (&it.parameters()?, Vec::new())).await,
             Command::Keys { queue } => self.object(&format!("/queues/{}/keys", encoded(queue)), show::keys).await,
             Command::Policy { queue, policy, off } => {

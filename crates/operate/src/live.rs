@@ -7,7 +7,7 @@ use windlass_daemon::Failure;
 
 use crate::arguments::Check;
 use crate::client::{DataDir, failure, runtime};
-use crate::show::at;
+use crate::show::{at, list};
 use crate::terminal::print;
 
 /// The results of a check, by exit code: Nagios' words for them.
@@ -79,9 +79,10 @@ impl Check {
         let count = |path: &str| at(status, path).as_u64().unwrap_or_default();
         let (ready, leased, dead) = (count("/states/ready"), count("/states/leased"), count("/states/dead"));
         let is_over = |limit: Option<Period>| limit.is_some_and(|limit| oldest * 1_000.0 > limit.as_ms() as f64);
+        let warnings = list(status, "/warnings", |it| it.as_str().unwrap_or_default().to_owned());
         let by_state = match state {
-            "ready" => OK,
-            "draining" | "stopping" => WARNING,
+            "ready" if warnings.is_empty() => OK,
+            "ready" | "draining" | "stopping" => WARNING,
             _ => CRITICAL,
         };
         let too_old = match (is_over(self.age_warning), is_over(self.age_critical)) {
@@ -95,7 +96,11 @@ impl Check {
         let (warning, critical) = (limit(self.age_warning), limit(self.age_critical));
         let most_dead = self.dead_warning.map(|most| most.to_string()).unwrap_or_default();
         let jobs = counted(ready, "job");
-        let state = if state == "disk_full" { "the disk is full: new jobs are refused" } else { state };
+        // What is refused, and what is about to be, in the daemon's own words.
+        let refusing = list(status, "/refusing", |it| at(it, "/text").as_str().unwrap_or_default().to_owned());
+        let is_wanted = matches!(state, "ready" | "draining" | "stopping");
+        let state = if is_wanted { state.to_owned() } else { refusing.join("; ") };
+        let state = std::iter::once(state).chain(warnings).collect::<Vec<_>>().join("; ");
         let words = format!("{state}, {jobs} ready, {leased} leased, {dead} dead, the oldest ready for {oldest:.0}s");
         let figures = format!(
             "oldest={oldest:.0}s;{warning};{critical};0 ready={ready} leased={leased} dead={dead};{most_dead};;0"

@@ -17,7 +17,7 @@ pub(crate) struct Operator<'a> {
 
 impl Operator<'_> {
     /// Prints one object, for people in the form that `form` gives it.
-    pub(crate) fn show(&self, value: &Value, form: fn(&Value) -> String) -> Result<(), Failure> {
+    pub(crate) fn show(&self, value: &Value, form: impl Fn(&Value) -> String) -> Result<(), Failure> {
         print(&if self.ask.json { format!("{value}\n") } else { form(value) })
     }
 

@@ -114,7 +114,7 @@ fn of_protocols(row: &Value) -> String {
 }
 
 /// The texts of a list's values.
-fn list(value: &Value, path: &str, form: impl Fn(&Value) -> String) -> Vec<String> {
+pub(crate) fn list(value: &Value, path: &str, form: impl Fn(&Value) -> String) -> Vec<String> {
     at(value, path).as_array().into_iter().flatten().map(form).collect()
 }
 
@@ -157,7 +157,8 @@ pub(super) fn status(status: &Value) -> String {
     let things = |all: [(&str, &str); 2]| all.map(|(path, thing)| many(at(status, path), thing)).join(", ");
     let mut lines = vec![
         ("windlass", format!("{}, {}", text(at(status, "/version")), text(at(status, "/state")))),
-        ("refuses", if *at(status, "/state") == "disk_full" { "new jobs: the disk is full" } else { "" }.to_owned()),
+        ("refuses", list(status, "/refusing", refusing).join("\n")),
+        ("look at", list(status, "/warnings", text).join("\n")),
         ("drain", if at(status, "/drain").is_null() { String::new() } else { drain(at(status, "/drain")) }),
         ("started", text(at(status, "/started_at"))),
         ("jobs", counts(at(status, "/states"))),
@@ -171,6 +172,12 @@ pub(super) fn status(status: &Value) -> String {
     let states = list(status, "/protocols", |it| counts(at(it, "/states")));
     lines.extend(names.iter().map(String::as_str).zip(states));
     fields(&lines)
+}
+
+/// Something that is refused, and since when.
+fn refusing(it: &Value) -> String {
+    let since = at(it, "/since").as_str().map_or_else(String::new, |since| format!(", since {since}"));
+    text(at(it, "/text")) + &since
 }
 
 /// Counts that are not 0.
@@ -224,6 +231,22 @@ pub(super) fn reloaded(changes: &Value) -> String {
         [keys("/applied", "applied"), keys("/needs_restart", "needs a restart"), keys("/taken_back", "taken back")];
     let lines = all.concat();
     if lines.is_empty() { "nothing has changed\n".to_owned() } else { lines.concat() }
+}
+
+/// A rule of a queue as it can be given back, if it has one.
+pub(super) fn rule(queue: &str, what: &str, rule: Option<Value>) -> String {
+    rule.map_or_else(|| format!("{queue} has no {what}\n"), |rule| format!("{rule}\n"))
+}
+
+/// The policy of a queue as it can be given back. Where it comes from is said beside it, not in it.
+pub(super) fn policy(queue: &str, policy: &Value) -> String {
+    let origin = match (at(policy, "/set_by").as_str(), at(policy, "/section").as_str()) {
+        (Some(by), _) => format!("set by {by} at {}", text(at(policy, "/set_at"))),
+        (None, Some(section)) => format!("from the section [queues.{section:?}] of the configuration"),
+        (None, None) => "neither configured nor set".to_owned(),
+    };
+    eprintln!("the policy of {queue}, {origin}:");
+    format!("{:#}\n", at(policy, "/policy"))
 }
 
 /// The policy of a queue, and a line for each of its first keys.

@@ -12,7 +12,7 @@ mod policy;
 mod queues;
 mod sections;
 
-pub use policy::{Key, PerKey, Rate, policy, policy_of_json};
+pub use policy::{Key, PerKey, Rate, policy, policy_as_json, policy_of_json};
 pub(crate) use queues::reporter;
 pub use queues::{OnDead, Queue, Retry, aliases, check_text};
 pub use sections::{Bridge, Cluster, Config, Durability, Limits, Log, LogFormat, Postgres, SslMode, Store};

@@ -105,6 +105,51 @@ pub fn policy_of_json(text: &[u8]) -> Result<Policy, String> {
     policy(&section)
 }
 
+/// A policy in JSON, as [`policy_of_json`] reads it.
+pub fn policy_as_json(policy: &Policy) -> serde_json::Value {
+    let rate = |windlass_engine::Rate { jobs, per_ms, burst }: windlass_engine::Rate| Rate {
+        jobs,
+        per: Period::from_ms(per_ms.into()),
+        burst: Some(burst).filter(|burst| *burst != jobs),
+    };
+    let text = |text: &[u8]| String::from_utf8_lossy(text).into_owned();
+    let key = |source: &KeySource| match source {
+        KeySource::Args(at) => Key { args: Some(at.to_string()), ..Key::default() },
+        KeySource::Custom(at) => Key { custom: Some(at.to_string()), ..Key::default() },
+        KeySource::Unique(split) => Key { unique: true, split: split.map(char::from), ..Key::default() },
+        KeySource::Prefix(end) => Key { prefix: Some(char::from(*end)), ..Key::default() },
+        KeySource::Header(name) => Key { header: Some(name.to_string()), ..Key::default() },
+    };
+    let per_key = PerKey {
+        running: policy.key_running_max,
+        rate: policy.key_rate.map(rate),
+        waiting_max: policy.key_waiting_max,
+    };
+    let section = Queue {
+        rate: policy.rate.map(rate),
+        key: policy.key.as_ref().map(key),
+        per_key,
+        fair: policy.fair,
+        weights: policy.weights.iter().map(|(key, weight)| (text(key), *weight)).collect(),
+        ordered: policy.ordered,
+        ..Queue::default()
+    };
+    // What is not given is left out, as it is in the file.
+    fn given(value: serde_json::Value) -> Option<serde_json::Value> {
+        match value {
+            serde_json::Value::Null => None,
+            serde_json::Value::Object(object) => {
+                let given = object.into_iter().filter_map(|(key, value)| Some((key, given(value)?)));
+                Some(serde_json::Value::Object(given.collect()))
+                    .filter(|it| it.as_object().is_some_and(|it| !it.is_empty()))
+            }
+            other => Some(other),
+        }
+    }
+    let object = serde_json::to_value(section).ok().and_then(given);
+    object.unwrap_or_else(|| serde_json::Value::Object(serde_json::Map::new()))
+}
+
 fn rate(name: &str, Rate { jobs, per, burst }: Rate) -> Result<windlass_engine::Rate, String> {
     let per_ms = u32::try_from(per.as_ms()).map_err(|_| format!("{name}.per is too long"))?;
     let burst = burst.unwrap_or(jobs);
@@ -145,6 +190,10 @@ fn source(key: &Key) -> Result<KeySource, String> {
     sources.extend(custom.as_ref().map(pointer).transpose()?.map(KeySource::Custom));
     sources.extend(unique.then_some(KeySource::Unique(split)));
     sources.extend(prefix.map(byte).transpose()?.map(KeySource::Prefix));
+    let is_name = |name: &&String| !name.is_empty() && !name.contains([':', '\r', '\n']);
+    if header.is_some() && header.as_ref().filter(is_name).is_none() {
+        return Err("key.header must be the name of a line, without the colon: no other one can ever match".to_owned());
+    }
     sources.extend(header.as_ref().map(|name| KeySource::Header(name.as_str().into())));
     match (sources.pop(), sources.is_empty()) {
         (Some(only), true) => Ok(only),
@@ -177,7 +226,12 @@ mod tests {
         assert_eq!(policy_of(text), Ok(expected.clone()));
         let json = r#"{"rate": {"jobs": 100, "per": "1m", "burst": 20}, "key": {"args": "/0/tenant"}, "fair": true,
             "per_key": {"running": 2, "rate": {"jobs": 10, "per": "1s"}, "waiting_max": 9}, "weights": {"gold": 5}}"#;
-        assert_eq!(policy_of_json(json.as_bytes()), Ok(expected));
+        assert_eq!(policy_of_json(json.as_bytes()), Ok(expected.clone()));
+        let back = serde_json::json!({"rate": {"jobs": 100, "per": "1m", "burst": 20}, "key": {"args": "/0/tenant"},
+            "per_key": {"running": 2, "rate": {"jobs": 10, "per": "1s"}, "waiting_max": 9}, "fair": true,
+            "weights": {"gold": 5}});
+        assert_eq!(policy_as_json(&expected), back);
+        assert_eq!(policy_as_json(&Policy::default()), serde_json::json!({}));
         for (json, expected) in
             [("{\"codec\": \"json\"}", "no other rules"), ("{\"x\": 1}", "unknown field"), ("", "EOF")]
         {
@@ -193,6 +247,7 @@ mod tests {
         ];
         for (text, source) in sources {
             let policy = policy_of(&format!("key = {{ {text} }}\nordered = true")).unwrap();
+            assert_eq!(policy_of_json(policy_as_json(&policy).to_string().as_bytes()), Ok(policy.clone()));
             assert_eq!((policy.key, policy.ordered), (Some(source), true));
         }
         assert_eq!(policy_of(""), Ok(Policy::default()));
@@ -214,6 +269,7 @@ mod tests {
             ("key = { unique = true }\nordered = true\nweights = { a = 2 }", "weights need fair"),
             ("key = { unique = true }\nfair = true\nweights = { a = 0 }", "weights.a: must be from 1"),
             ("key = { unique = true }\nordered = true\nper_key = { running = 2 }", "ordered means"),
+            ("key = { header = 'Tenant:' }\nfair = true", "without the colon"),
             ("key = { unique = true }\nper_key = { running = 0 }", "per_key.running must be"),
         ];
         for (text, expected) in table {

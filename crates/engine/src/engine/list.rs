@@ -293,6 +293,7 @@ pub(super) fn matching(
         };
     }
     match (&filter.queue, filter.state, order) {
+        (Some(name), Some(JobStateKind::Ready), Some(Order::Next)) => matching_next(state, filter, name, after, limit),
         (Some(name), Some(JobStateKind::Ready), None) => matching_ready(state, filter, name, after, limit),
         (.., Some(Order::Oldest)) => {
             let named =
@@ -354,6 +355,17 @@ fn matching_ready(state: &State, filter: Scoped<'_>, name: &[u8], after: Cursor,
         (before, Some(slot), LOOKED_UP)
     });
     page_of(state, filter, rows, limit)
+}
+
+/// Jobs in the order of their starts. The cursor holds the number of starts before.
+fn matching_next(state: &State, filter: Scoped<'_>, name: &[u8], after: Cursor, limit: usize) -> Page {
+    let Some(queue) = state.queues.named(name).and_then(|id| state.queues.at(id)) else { return Page::default() };
+    let Some(starts) = queue.starts(filter.scope.protocol(), state.now) else {
+        return matching_ready(state, filter, name, after, limit);
+    };
+    state.work.spend(LOOKED_UP * after.0.min(Order::NEXT_MAX.into()));
+    let rows = (0..u64::from(Order::NEXT_MAX)).zip(starts).skip(usize::try_from(after.0).unwrap_or(usize::MAX));
+    page_of(state, filter, rows.map(|(index, start)| (Cursor(index, 0), Some(start.slot), LOOKED_UP)), limit)
 }
 
 /// Takes rows until the page is full or the search has cost enough. Each row comes with its cursor and with the cost of

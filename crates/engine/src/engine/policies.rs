@@ -6,7 +6,7 @@ use super::state::State;
 use crate::event::Reply;
 use crate::ids::{JobId, QueueId};
 use crate::jobs::Slot;
-use crate::query::KeyRow;
+use crate::query::{KeyRow, PolicyRow};
 use crate::queues::Queue;
 use crate::request::Cursor;
 use crate::work::{CHANGE, ROW, STEP};
@@ -66,5 +66,7 @@ pub(super) fn list_keys(state: &State, name: &[u8], (after, limit): (Cursor, u32
     let rows: Vec<KeyRow> = keys.by_ref().take(state.page(limit)).map(|(_, row)| row).collect();
     let next = keys.next().map(|(number, _)| Cursor(number.into(), 0));
     state.work.spend(ROW * rows.len() as u64);
-    call.reply(Reply::Keys { policy: queue.and_then(Queue::policy_row).map(Box::new), rows, next });
+    let section = state.queues.section_of(name).cloned();
+    let policy = queue.and_then(Queue::policy_row).map(|row| Box::new(PolicyRow { section, ..row }));
+    call.reply(Reply::Keys { policy, rows, next });
 }

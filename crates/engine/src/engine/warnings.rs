@@ -3,6 +3,7 @@
 use bytes::Bytes;
 
 use super::state::{State, own};
+use super::why::holder;
 use crate::context::Context;
 use crate::ids::QueueId;
 use crate::jobs::{Job, Slot};
@@ -43,6 +44,18 @@ pub(super) fn warn_unfit(state: &State, slot: Slot, why: &Bytes, is_dead: bool, 
     context.warn(WarningKind::Unfit { is_dead }, || {
         let queue = state.queues.at(job.queue).map(|queue| own(&queue.image().name)).unwrap_or_default();
         (queue, name_of(job), Bytes::copy_from_slice(head(why)))
+    });
+}
+
+/// Records that a worker was lost with a job that it still has.
+pub(super) fn warn_lost(state: &State, slot: Slot, context: &mut Context) {
+    let Some(job) = state.jobs.at(slot) else { return };
+    context.warn(WarningKind::WorkerLost, || {
+        let queue = state.queues.at(job.queue).map(|queue| own(&queue.image().name)).unwrap_or_default();
+        let holder = job.lease().map(|lease| holder(state, &lease.holder)).unwrap_or_default();
+        let worker = if holder.worker.is_empty() { "a worker without a name".into() } else { holder.worker };
+        let at: &[u8] = if holder.address.is_empty() { b"" } else { b" at " };
+        (queue, name_of(job), [head(&worker), at, holder.address.as_bytes()].concat().into())
     });
 }
 

@@ -1,5 +1,7 @@
 //! Why a job does not run, in one answer; and who holds the slots of throttles. Reads only.
 
+use std::collections::BTreeSet;
+
 use super::call::Call;
 use super::checks::find;
 use super::place::ahead_of;
@@ -7,9 +9,10 @@ use super::scope::Scope;
 use super::serving::{is_worked_on, serve_it};
 use super::state::State;
 use crate::event::Reply;
+use crate::ids::JobId;
 use crate::jobs::{Holder, Job, JobState, JobStateKind};
-use crate::query::{LeaseHolder, ThrottleRow, Why};
-use crate::queues::{Consumers, Queue, SortKey};
+use crate::query::{LeaseHolder, ThrottleRow, Turn, Why};
+use crate::queues::{Consumers, Hold, Queue, SortKey, Starts};
 use crate::refusal::{Outcome, Refusal, Thing};
 use crate::request::{Cursor, JobRef};
 use crate::work::{LOOKED_UP, ROW, STEP};
@@ -17,8 +20,11 @@ use crate::work::{LOOKED_UP, ROW, STEP};
 /// Jobs before a job are counted up to this number.
 const BEHIND_MAX: u32 = 500;
 
-/// Jobs that hold a throttle's slots are named up to this number.
+/// Jobs that hold a throttle's slots, or a key, are named up to this number.
 const HOLDERS_MAX: usize = 10;
+
+/// Leases and retries are looked at up to this number for those that hold a key.
+const LOOKED_MAX: usize = 10_000;
 
 pub(super) fn explain(state: &State, job: &JobRef, call: &mut Call<'_>) -> Outcome {
     let slot = find(state, job, Scope::of(state, call))?;
@@ -91,11 +97,9 @@ fn waits(state: &State, job: &Job) -> Why {
     if queue.image().paused.has(job.protocol) {
         return Why::Paused { since: queue.image().paused_at };
     }
-    if let Some(hold) = state.queues.hold(job) {
-        return Why::Held(hold);
-    }
-    if !queue.has_work() {
-        return Why::Throttled { holders: queue.slot_holders().take(HOLDERS_MAX).collect() };
+    let hold = state.queues.hold(job);
+    if let Some(hold @ Hold::Paused { .. }) = hold {
+        return Why::Turn(Box::new(Turn { hold: Some(hold), ..Turn::default() }));
     }
     let serving = queue.consumers().filter(|consumers| serve_it(state, queue, consumers));
     let (seeing, others): (Vec<_>, Vec<_>) = serving.partition(|consumers| sees(consumers, queue, job));
@@ -105,7 +109,47 @@ fn waits(state: &State, job: &Job) -> Why {
     {
         return Why::Unserved { others: others.into_iter().filter_map(Consumers::protocol).collect() };
     }
-    behind(state, queue, job)
+    if queue.is_throttled() {
+        return Why::Throttled { holders: queue.slot_holders().take(HOLDERS_MAX).collect() };
+    }
+    let own = Some(job.protocol).filter(|_| !queue.is_bridged());
+    match queue.starts(own, state.now) {
+        Some(starts) => Why::Turn(Box::new(turn(state, starts, job, hold))),
+        None => behind(state, queue, job),
+    }
+}
+
+/// Its turn by the policy of its queue. The gate that opens last counts: the end of a job of its key, for which there is no
+/// time, before a rate.
+fn turn(state: &State, starts: Starts<'_>, job: &Job, hold: Option<Hold>) -> Turn {
+    let (mut jobs, mut last) = (0, None);
+    for start in starts.take(BEHIND_MAX as usize) {
+        state.work.spend(LOOKED_UP);
+        if state.jobs.at(start.slot).is_some_and(|it| it.id == job.id) {
+            return Turn { hold, jobs, more: false, at: Some(start.at), holders: Vec::new() };
+        }
+        (jobs, last) = (jobs + 1, Some(start.at));
+    }
+    if jobs == BEHIND_MAX {
+        return Turn { hold, jobs, more: true, at: last, holders: Vec::new() };
+    }
+    // It does not start before a job of its key ends.
+    let jobs = state.queues.before_in_key(job, BEHIND_MAX);
+    state.work.spend(LOOKED_UP * u64::from(jobs));
+    Turn { hold, jobs, more: jobs == BEHIND_MAX, at: None, holders: key_holders(state, job) }
+}
+
+/// Some of the jobs that hold the key of a job: leased ones, and those of its key before it that wait for a retry.
+fn key_holders(state: &State, job: &Job) -> Vec<JobId> {
+    let leased = state.jobs.holders().of_connections().chain(state.timers.leases());
+    let retrying = state.jobs.timed(JobStateKind::Retrying).into_iter().flatten().map(|(_, id)| *id);
+    let holds = |id: &JobId| {
+        state.work.spend(STEP);
+        let other = state.jobs.get(*id).filter(|other| other.queue == job.queue && state.queues.share_key(*id, job.id));
+        other.is_some_and(|other| other.lease().is_some() || other.rank < job.rank)
+    };
+    let held: BTreeSet<JobId> = leased.chain(retrying).take(LOOKED_MAX).filter(holds).take(HOLDERS_MAX).collect();
+    held.into_iter().collect()
 }
 
 /// Whether these clients see a job of the queue.

@@ -30,7 +30,7 @@ pub use bridge::Bridge;
 pub(crate) use consumers::{Consumers, WaitKey, WaitsAs};
 pub use figures::{Histogram, QueueFigures};
 pub use patterns::{Patterns, is_pattern, matches};
-pub(crate) use policy::{Facts, KEY_BYTES_MAX};
+pub(crate) use policy::{Facts, KEY_BYTES_MAX, Starts};
 pub use policy::{Hold, KeyRow, KeySource, OwnPolicy, Policy, PolicyRow, Rate, SavedRates};
 pub use queue::{Queue, QueueImage};
 pub(crate) use ready::SortKey;

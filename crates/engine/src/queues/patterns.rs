@@ -38,6 +38,11 @@ impl<T> Patterns<T> {
         self.0.iter().find(|(pattern, _)| matches(pattern, queue)).map(|(_, setting)| setting)
     }
 
+    /// The name or the pattern of the setting that holds for a queue.
+    pub fn find_name(&self, queue: &[u8]) -> Option<&Bytes> {
+        self.0.iter().find(|(pattern, _)| matches(pattern, queue)).map(|(pattern, _)| pattern)
+    }
+
     /// All settings, the most exact first.
     pub fn iter(&self) -> impl Iterator<Item = (&Bytes, &T)> {
         self.0.iter().map(|(pattern, setting)| (pattern, setting))

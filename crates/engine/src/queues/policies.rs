@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::policy::{Facts, Gate, Hold, KeyRow, KeySource, NO_KEY, Policy, PolicyRow};
+use super::policy::{Facts, Gate, Hold, KeyRow, KeySource, NO_KEY, Policy, PolicyRow, Starts};
 use super::queue::Queue;
 use super::table::Queues;
 use crate::change::Change;
 use crate::condition::JobReader;
-use crate::ids::{QueueId, Timestamp};
+use crate::ids::{JobId, Protocol, QueueId, Timestamp};
 use crate::jobs::{Job, JobStateKind, Jobs, Slot};
 use crate::timers::Timers;
 
@@ -40,6 +40,12 @@ impl Queue {
     /// Jobs of a key that wait.
     pub(crate) fn waiting_of(&self, key: &[u8]) -> u32 {
         self.gate.as_deref().map_or(0, |gate| gate.waiting(key))
+    }
+
+    /// The order in which its ready jobs start by its policy: all of them, or those of one protocol.
+    pub(crate) fn starts(&self, own: Option<Protocol>, now: Timestamp) -> Option<Starts<'_>> {
+        let view = self.ready_in(self.scope(own));
+        self.gate.as_deref().map(|gate| gate.starts(&self.ready, view, now))
     }
 
     /// Its policy, and what may start by it.
@@ -267,6 +273,18 @@ impl Queues {
     /// What holds a ready job back.
     pub(crate) fn hold(&self, job: &Job) -> Option<Hold> {
         self.at(job.queue)?.gate.as_deref()?.hold(self.job_keys.get(job.id).unwrap_or(NO_KEY), job.rank)
+    }
+
+    /// Ready jobs of the key of a ready job that come before it, up to a number.
+    pub(crate) fn before_in_key(&self, job: &Job, max: u32) -> u32 {
+        let gate = self.at(job.queue).and_then(|queue| queue.gate.as_deref());
+        gate.map_or(0, |gate| gate.before_in_key(self.job_keys.get(job.id).unwrap_or(NO_KEY), job, max))
+    }
+
+    /// Whether two jobs of a queue have one key.
+    pub(crate) fn share_key(&self, one: JobId, other: JobId) -> bool {
+        let key = |job| self.job_keys.get(job).unwrap_or(NO_KEY);
+        key(one) == key(other)
     }
 
     /// Whether a job that is leased keeps ready jobs of its key from their start.

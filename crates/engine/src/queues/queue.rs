@@ -392,6 +392,11 @@ impl Queue {
     }
 
     /// How many more leases it has slots and tokens for.
+    /// Whether leased jobs hold all slots of its throttle.
+    pub(crate) fn is_throttled(&self) -> bool {
+        self.slots.as_deref().is_some_and(|slots| slots.free() == 0)
+    }
+
     fn free_slots(&self) -> u32 {
         let tokens = self.gate.as_deref().map_or(u32::MAX, Gate::free);
         self.slots.as_deref().map_or(u32::MAX, Slots::free).min(tokens)

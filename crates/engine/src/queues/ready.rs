@@ -156,6 +156,11 @@ impl ReadyQueue {
         self.firsts_of(View::ALL, None)
     }
 
+    /// The first job of a class of a `work` queue, of those behind `at`.
+    pub(crate) fn after_in(&self, class: Class, at: Option<SortKey>) -> Option<(SortKey, Slot)> {
+        self.parts().iter().filter(|part| part.class == class).find_map(|part| part.after(at))
+    }
+
     /// The first job of each class in a view of a `work` queue, of those behind `at`.
     fn firsts_of(&self, view: View, at: Option<SortKey>) -> impl Iterator<Item = (Class, SortKey, Slot)> {
         let mut last = None;

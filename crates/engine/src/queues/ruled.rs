@@ -32,6 +32,11 @@ impl Queues {
         Some(Arc::new(Policy { paused: image.paused_keys.clone(), ..(**policy).clone() }))
     }
 
+    /// The name or the pattern in the configuration that holds for a queue.
+    pub(crate) fn section_of(&self, queue: &[u8]) -> Option<&Bytes> {
+        self.patterns.find_name(queue)
+    }
+
     /// Replaces what holds for queues without rules of their own. It holds for each of the queues that it returns, which
     /// are all, once its rules and its policy are renewed.
     pub(crate) fn set_patterns(&mut self, patterns: Patterns<QueueSettings>) -> Vec<QueueId> {

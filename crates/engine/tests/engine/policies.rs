@@ -57,7 +57,7 @@ pub(crate) fn taken(broker: &mut Broker) -> Vec<String> {
 pub(crate) fn hold(broker: &mut Broker, job: u64) -> Option<Hold> {
     let events = broker.hear(1, Query::Why(id(job)));
     let [(_, Event::Reply(_, Reply::Why(why)))] = events.as_slice() else { panic!("{events:?}") };
-    if let Why::Held(hold) = why { Some(hold.clone()) } else { None }
+    if let Why::Turn(turn) = why { turn.hold.clone() } else { None }
 }
 
 #[test]

@@ -176,6 +176,7 @@ impl GearmanSpeaker {
             | Refusal::WrongKind
             | Refusal::OutOfPlace
             | Refusal::Unavailable
+            | Refusal::DiskFull
             | Refusal::Unknown => self.error("QUEUE_ERROR", &why.to_string(), talk),
         }
     }

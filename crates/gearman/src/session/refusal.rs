@@ -18,6 +18,8 @@ pub(super) const WRONG_KIND: ErrorReply =
     ErrorReply { code: "INVALID_ARGUMENTS", text: "Function name belongs to a queue of another kind" };
 
 pub(super) const SCHEDULES_FULL: ErrorReply = ErrorReply { code: "QUEUE_ERROR", text: "Too many schedules" };
+/// A job while the disk has no room for it.
+pub(super) const DISK_FULL: ErrorReply = ErrorReply { code: "QUEUE_ERROR", text: "Disk full" };
 /// A SUBMIT_JOB_SCHED for 31 February.
 pub(super) const NEVER_DUE: ErrorReply =
     ErrorReply { code: "INVALID_ARGUMENTS", text: "Schedule never comes due: no month of it has such a day" };
@@ -30,6 +32,7 @@ pub(super) const fn reply(not_held: ErrorReply, why: Refusal) -> ErrorReply {
         Refusal::NotPermitted => ErrorReply::NOT_PERMITTED,
         Refusal::NeverDue => NEVER_DUE,
         Refusal::WrongKind => WRONG_KIND,
+        Refusal::DiskFull => DISK_FULL,
         Refusal::NotFound(Thing::Schedule | Thing::Batch | Thing::Queue | Thing::Worker | Thing::Client)
         | Refusal::NotUnique
         | Refusal::InUse

@@ -2,10 +2,10 @@
 
 use bytes::Bytes;
 use windlass_bridge::Job as Crossing;
-use windlass_config::counted;
+use windlass_config::{Period, counted};
 use windlass_engine::{
     Expiry, Hold, Holder, JobId, JobState, JobStateKind, JobView, LeaseHolder, OnExpiry, Protocol, QueueRow, Timestamp,
-    Why,
+    Turn, Why,
 };
 
 use super::attempts::Attempt;
@@ -90,14 +90,38 @@ view! {
         code: &'static str = code,
         /// The same as a sentence.
         text: String = std::iter::once(sentence).chain(misfits).collect::<Vec<_>>().join("; "),
-        /// Jobs that hold the slots of the queue's throttle, if it is throttled.
+        /// Jobs that hold the slots of the queue's throttle, if it is throttled, or the job's key, if that is held.
         #[serde(skip_serializing_if = "Vec::is_empty")]
-        held_by: Vec<u64> = if let Why::Throttled { holders } = why {
-            holders.into_iter().map(|job| job.0).collect()
-        } else {
-            Vec::new()
-        },
+        held_by: Vec<u64> = held_by(&why).iter().map(|job| job.0).collect(),
+        /// Ready jobs that start before it, as far as they were counted.
+        before: Option<u32> = before(&why).map(|(jobs, _)| jobs),
+        /// Whether there may be more of them.
+        before_more: bool = before(&why).is_some_and(|(_, more)| more),
+        /// When it starts at the earliest by the policy of its queue, if workers are there; null: without a policy, or not
+        /// before another job of its key ends.
+        starts_at: Option<String> = earliest(&why).and_then(|at| now.text(at)),
     }
+}
+
+fn held_by(why: &Why) -> &[JobId] {
+    match why {
+        Why::Throttled { holders } => holders,
+        Why::Turn(turn) => &turn.holders,
+        _ => &[],
+    }
+}
+
+/// Jobs before it, and whether there may be more.
+fn before(why: &Why) -> Option<(u32, bool)> {
+    match why {
+        Why::Behind { jobs, more } => Some((*jobs, *more)),
+        Why::Turn(turn) => Some((turn.jobs, turn.more)),
+        _ => None,
+    }
+}
+
+fn earliest(why: &Why) -> Option<Timestamp> {
+    if let Why::Turn(turn) = why { turn.at } else { None }
 }
 
 fn sentence((why, row): (&Why, Option<&QueueRow>), view: &JobView, app: &App, now: Now) -> (&'static str, String) {
@@ -110,7 +134,7 @@ fn sentence((why, row): (&Why, Option<&QueueRow>), view: &JobView, app: &App, no
             ("paused", format!("the queue {queue} is paused{since}"))
         }
         Why::Throttled { .. } => ("throttled", format!("jobs in progress hold all slots of the throttle of {queue}")),
-        Why::Held(hold) => ("held", held(hold, &queue, now)),
+        Why::Turn(turn) => turn_of(turn, &queue, row, now),
         Why::Coalesced { submits, behind } => ("coalesced", coalesced(*submits, *behind, not_ready(view, now))),
         Why::Unserved { others } if others.is_empty() => ("unserved", format!("no worker serves {queue}")),
         Why::Unserved { others } => {
@@ -126,26 +150,58 @@ fn sentence((why, row): (&Why, Option<&QueueRow>), view: &JobView, app: &App, no
     }
 }
 
-/// What a policy waits for.
-fn held(hold: &Hold, queue: &Name, now: Now) -> String {
-    let key_name = |key: &Bytes| match &**key {
+/// What the policy of its queue makes of it. The last gate that opens comes first: the end of a job of its key, then rates.
+fn turn_of(turn: &Turn, queue: &Name, row: Option<&QueueRow>, now: Now) -> (&'static str, String) {
+    let Turn { hold, jobs, more, at, .. } = turn;
+    let in_time = |at: Timestamp| match at.ms_since(now.engine) {
+        ms @ 0..1_000 => format!("{ms} ms"),
+        ms => Period::from_ms(ms / 1_000 * 1_000).to_string(),
+    };
+    let least = if *more { "at least " } else { "" };
+    let are_before = |of: &str| {
+        let are = if *jobs == 1 { "is" } else { "are" };
+        format!("{least}{} of {of} {are} before it", counted((*jobs).into(), "job"))
+    };
+    let rates = matches!(hold, Some(Hold::Rate { .. } | Hold::KeyRate { .. })) || at.is_some_and(|at| at > now.engine);
+    match (hold, at) {
+        (Some(Hold::Paused { key }), _) => {
+            let verb = if key.is_empty() { "are" } else { "is" };
+            ("held", format!("{} {verb} paused in {queue}", key_name(key)))
+        }
+        (Some(Hold::Key { key, jobs: holding }), None) => {
+            let verb = if *holding == 1 { "holds" } else { "hold" };
+            let behind = if *jobs > 0 { format!("; {}", are_before("its key")) } else { String::new() };
+            let what = counted((*holding).into(), "job");
+            ("held", format!("{what} running or to be retried {verb} {} in {queue}{behind}", key_name(key)))
+        }
+        (_, None) => (
+            "held",
+            format!(
+                "it starts when a job of its key in {queue} that starts before it has ended; {}",
+                are_before("its key")
+            ),
+        ),
+        (Some(Hold::Key { key, .. }), Some(at)) => {
+            let text = format!("{} may still run a job from before the daemon was killed", key_name(key));
+            ("held", format!("{text}: it starts in about {} at the earliest", in_time(*at)))
+        }
+        (_, Some(at)) if rates => {
+            let whose = match hold {
+                Some(Hold::KeyRate { key, .. }) => format!("the rate of {} in {queue}", key_name(key)),
+                _ => format!("the rate of {queue}"),
+            };
+            let before = if *jobs > 0 { format!("{}; ", are_before(&queue.to_string())) } else { String::new() };
+            ("held", format!("{before}{whose} lets it start in about {} at the earliest", in_time(*at)))
+        }
+        (_, Some(_)) if *jobs == 0 => ("waiting", format!("it is the next job of {queue}{}", busy(row))),
+        (_, Some(_)) => ("waiting", format!("{} by the policy{}", are_before(&queue.to_string()), busy(row))),
+    }
+}
+
+fn key_name(key: &Bytes) -> String {
+    match &**key {
         [] => "jobs without a key".to_owned(),
         key => format!("the key {}", String::from_utf8_lossy(key).escape_debug()),
-    };
-    let in_s = |until: Timestamp| until.ms_since(now.engine) as f64 / 1_000.0;
-    match hold {
-        Hold::Rate { until } => format!("the rate of {queue} allows the next start in {:.1} s", in_s(*until)),
-        Hold::KeyRate { key, until } => {
-            format!("the rate of {} in {queue} allows the next start in {:.1} s", key_name(key), in_s(*until))
-        }
-        Hold::Paused { key } => {
-            let verb = if key.is_empty() { "are" } else { "is" };
-            format!("{} {verb} paused in {queue}", key_name(key))
-        }
-        Hold::Key { key, jobs } => {
-            let verb = if *jobs == 1 { "holds" } else { "hold" };
-            format!("{jobs} running or to be retried {verb} {} in {queue}", key_name(key))
-        }
     }
 }
 

@@ -8,7 +8,8 @@ use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
 use utoipa::{IntoParams, ToSchema};
 use windlass_engine::{
-    BulkCommand, Condition, Cursor, Filter, JobId, JobRef, JobView, LeaseCommand, Mutation, Proof, Query, Reply, Why,
+    BulkCommand, Condition, Cursor, Filter, JobId, JobRef, JobStateKind, JobView, LeaseCommand, Mutation, Proof, Query,
+    Reply, Why,
 };
 
 use super::detail::JobDetail;
@@ -70,14 +71,16 @@ pub(crate) async fn list(
     TwoParams(conditions, which): TwoParams<Conditions, Which>,
 ) -> Outcome<Json<JobPage>> {
     let conditions = if which.order == Some(Order::Next) { conditions.in_turn()? } else { conditions };
+    let has_batch = conditions.has_batch();
+    let filter = conditions.filter(&app).await?;
     let order = match which.order {
         Some(Order::Newest) => Some(windlass_engine::Order::Newest),
         Some(Order::Oldest) => Some(windlass_engine::Order::Oldest),
         // The engine knows where a batch begins.
-        None if conditions.has_batch() => Some(windlass_engine::Order::Oldest),
+        None if has_batch => Some(windlass_engine::Order::Oldest),
+        Some(Order::Next) if filter.state == Some(JobStateKind::Ready) => Some(windlass_engine::Order::Next),
         Some(Order::Next) | None => None,
     };
-    let filter = conditions.filter(&app).await?;
     let Which { cursor, limit, sort, .. } = which;
     let fetch = |from, limit| found(&app, (order, &filter), from, limit);
     page_of(Page { cursor, limit, sort }, fetch).await.map(Into::into)
@@ -120,7 +123,7 @@ pub(crate) async fn get(app: Shared, Segments(id): Segments<u64>) -> Outcome<Jso
         Ok(_) | Err(_) => None,
     };
     let queue = match why {
-        Some(Why::Behind { .. }) => app.queue(view.queue.clone()).await.ok().flatten(),
+        Some(Why::Behind { .. } | Why::Turn(_)) => app.queue(view.queue.clone()).await.ok().flatten(),
         _ => None,
     };
     let batch = batch_of(&app, &view).await;

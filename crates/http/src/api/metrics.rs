@@ -11,6 +11,7 @@ use windlass_engine::Protocol;
 use crate::app::Shared;
 use crate::metrics::{OPEN_METRICS, OfEngine, PLAIN, Scraped, text};
 use crate::problem::Outcome;
+use crate::refusing;
 
 /// Figures for Prometheus
 #[utoipa::path(get, path = "/metrics", tag = "status", responses(
@@ -41,7 +42,7 @@ pub(super) async fn metrics(app: Shared, headers: HeaderMap) -> Outcome<Response
         role,
         clock_ahead_ms: clock::machine_ahead_ms(),
         store_failed: app.clients.readiness() == Readiness::StoreFailed,
-        disk_full: app.clients.readiness() == Readiness::DiskFull,
+        refusing: refusing::hold(&app).await.into_keys().collect(),
         resident_bytes: (app.daemon.memory_mb)() << 20,
         started_at: now.to_wall(app.started_at),
         daemon,

@@ -27,7 +27,7 @@ pub(crate) mod status;
 mod take;
 pub(crate) mod throttles;
 pub(crate) mod trace;
-mod view;
+pub(crate) mod view;
 pub(crate) mod views;
 mod wait;
 mod words;
@@ -96,7 +96,7 @@ fn reading() -> OpenApiRouter<Arc<App>> {
         history: history;
         metrics: metrics;
         queues: list, get;
-        policies: get;
+        policies: get, get_policy;
         throttles: list;
         jobs: list, get, body;
         bulk: count;

@@ -3,8 +3,8 @@
 use axum::{Extension, Json};
 use bytes::Bytes;
 use windlass_config::Period;
-use windlass_daemon::config::policy_of_json;
-use windlass_engine::{BulkCommand, Cursor, KeyRow, Policy, PolicyRow, Query, QueueCommand, Refusal, Reply, Thing};
+use windlass_daemon::config::{policy_as_json, policy_of_json};
+use windlass_engine::{BulkCommand, Cursor, KeyRow, Policy, PolicyRow, Query, QueueCommand, Reply, is_pattern};
 
 use super::queues::{Set, one, set};
 use super::view::{of_one, view};
@@ -87,10 +87,57 @@ view! {
     }
 }
 
+view! {
+    /// The policy of a queue as it can be set again, and where it comes from.
+    PolicyInForce(row: Option<&PolicyRow>) {
+        /// The policy, with the keys of `[queues.NAME]`; without any if all jobs may start.
+        #[schema(value_type = Object)]
+        policy: serde_json::Value = policy_as_json(&row.map(|row| row.policy.clone()).unwrap_or_default()),
+        /// The operator who has set it, in place of what is configured; null: it is configured.
+        set_by: Option<Name> = row.and_then(|row| row.set.as_ref()).map(|(by, _)| Name(by.clone())),
+        /// When.
+        set_at: Option<String> = row.and_then(|row| row.set.as_ref()).and_then(|(_, at)| moment_text(*at)),
+        /// The name or the pattern of the section of the configuration that holds for the queue, if it has one.
+        section: Option<Name> = row.and_then(|row| row.section.clone()).map(Name),
+    }
+}
+
+impl PolicyInForce {
+    /// Where it comes from.
+    pub(crate) fn origin(&self) -> String {
+        match (&self.set_by, &self.section) {
+            (Some(by), _) => format!("set by {by} at {}", self.set_at.as_deref().unwrap_or_default()),
+            (None, Some(section)) => {
+                format!("from the section [queues.{:?}] of the configuration", section.to_string())
+            }
+            (None, None) => "neither configured nor set".to_owned(),
+        }
+    }
+}
+
 of_one! {
     /// The policy of a queue, and its keys with the longest backlog
-    get "/api/v1/queues/{queue}/keys" "queues" "get_queue_keys" 200 QueueKeys, 404;
-    pub(crate) fn get(app, queue: Name) -> Json<QueueKeys> { Ok(Json(of_queue(&app, &queue).await?.ok_or(Refusal::NotFound(Thing::Queue))?)) }
+    get "/api/v1/queues/{queue}/keys" "queues" "get_queue_keys" 200 QueueKeys, 404, 409;
+    pub(crate) fn get(app, queue: Name) -> Json<QueueKeys> {
+        match of_queue(&app, &queue).await? {
+            Some(keys) => Ok(Json(keys)),
+            None => {
+                one(&app, queue.0.clone()).await?;
+                Err(Problem::conflict(format!("{queue} has no policy")))
+            }
+        }
+    }
+
+    /// The policy of a queue, as it can be set again
+    get "/api/v1/queues/{queue}/policy" "queues" "get_queue_policy" 200 PolicyInForce, 404;
+    pub(crate) fn get_policy(app, queue: Name) -> Json<PolicyInForce> {
+        let query = Query::Keys { queue: queue.0.clone(), after: Cursor::default(), limit: 1 };
+        let Reply::Keys { policy, .. } = app.ask(query).await? else { return Err(Problem::unexpected()) };
+        if policy.is_none() {
+            one(&app, queue.0).await?;
+        }
+        Ok(Json(PolicyInForce::of(policy.as_deref())))
+    }
 }
 
 /// The policy of a queue, if it has one.
@@ -158,6 +205,10 @@ pub(super) async fn set_policy(
         return Err(Problem::bad_request(format!("a policy has at most {POLICY_BYTES_MAX} bytes")));
     }
     let policy = Some(Box::new(policy_of_json(&body).map_err(Problem::bad_request)?));
+    if is_pattern(&queue) {
+        let why = format!("{} is a pattern: only the configuration has policies for patterns", Name(queue));
+        return Err(Problem::bad_request(why));
+    }
     let is_new = app.queue(queue.clone()).await?.is_none();
     let by = Bytes::copy_from_slice(visitor.identity.name.as_bytes());
     let answer = set(&app, is_new, QueueCommand::SetPolicy { queue: queue.clone(), policy, by }, queue).await?;

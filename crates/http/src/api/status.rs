@@ -6,7 +6,6 @@ use std::time::Duration;
 use axum::Json;
 use axum::http::StatusCode;
 use windlass_daemon::Role;
-use windlass_daemon::client::Readiness;
 use windlass_engine::{ProtocolStats, Stats, Totals};
 
 use super::control::Drain;
@@ -14,17 +13,23 @@ use super::view::view;
 use super::views::counts;
 use crate::app::{App, Shared};
 use crate::problem::Outcome;
+use crate::refusing::{self, Refusing};
+use crate::site::attention;
 use crate::time::moment_text;
 
 view! {
     /// The daemon as a whole.
-    Status(stats: &Stats, app: &App) with {
+    Status(stats: &Stats, refused: Vec<Refusing>, concerns: Vec<String>, app: &App) with {
         let clock = app.now();
     } {
         /// Windlass's version.
         version: &'static str = env!("CARGO_PKG_VERSION"),
-        /// `ready`, `disk_full`, `store_failed`, `draining` or `stopping`.
-        state: &'static str = state_name(app.clients.readiness()),
+        /// `ready`, or the first reason of `refusing`.
+        state: &'static str = refused.first().map_or("ready", |first| first.reason),
+        /// What is refused, why and since when; the most important first.
+        refusing: Vec<Refusing> = refused,
+        /// What is about to be refused or to end: limits that are nearly reached, certificates, the disk.
+        warnings: Vec<String> = concerns,
         /// What a drain waits for; null without one.
         drain: Option<Drain> = app.control.draining().map(|draining| Drain::of(&draining, app)),
         /// The time.
@@ -100,36 +105,30 @@ fn life(stuck: Option<String>) -> (StatusCode, String) {
     }
 }
 
-/// Whether the daemon takes jobs: its journal is open, its store works, and it does not stop
+/// Whether the daemon takes jobs and connections: its store works and has room, no limit is reached, and it does not stop
 #[utoipa::path(get, path = "/readyz", tag = "status", responses(
     (status = 200, body = String), (status = 503, description = "The reason", body = String)
 ))]
 pub(super) async fn readyz(app: Shared) -> (StatusCode, String) {
-    let readiness = app.clients.readiness();
-    let status = if readiness == Readiness::Ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+    let refused = refusing::look(&app).await;
     let role = match app.control.role() {
         Role::Leading { .. } => ", leading",
         Role::Following { .. } => ", serving for the leader",
         Role::Alone | Role::Seeking { .. } => "",
     };
-    (status, format!("{}{role}\n", state_name(readiness)))
+    let words = |it: &Refusing| format!("{}: {}\n", it.reason, it.text);
+    match refused.as_slice() {
+        [] => (StatusCode::OK, format!("ready{role}\n")),
+        all => (StatusCode::SERVICE_UNAVAILABLE, all.iter().map(words).collect()),
+    }
 }
 
 /// The figures of the whole daemon
 #[utoipa::path(get, path = "/api/v1/status", tag = "status", responses((status = 200, body = Status)))]
 pub(crate) async fn status(app: Shared) -> Outcome<Json<Status>> {
     let stats = app.stats().await?;
-    Ok(Json(Status::of(&stats, &app)))
-}
-
-const fn state_name(readiness: Readiness) -> &'static str {
-    match readiness {
-        Readiness::Ready => "ready",
-        Readiness::DiskFull => "disk_full",
-        Readiness::StoreFailed => "store_failed",
-        Readiness::Draining => "draining",
-        Readiness::Stopping => "stopping",
-    }
+    let warnings = attention::limits(&app).await.into_iter().map(|concern| concern.text).collect();
+    Ok(Json(Status::of(&stats, refusing::look(&app).await, warnings, &app)))
 }
 
 /// Counters by name: the engine's names, but for two.

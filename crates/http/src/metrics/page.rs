@@ -1,6 +1,6 @@
 //! The text of the page: OpenMetrics, or Prometheus' older format for scrapers that do not ask for it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::time::Duration;
 
@@ -18,6 +18,7 @@ use super::daemon;
 use super::figures::{QueueSeries, count};
 use crate::api::views::STATES;
 use crate::name::Name;
+use crate::refusing::Reason;
 
 /// The content type of OpenMetrics.
 pub(crate) const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -36,7 +37,8 @@ pub(crate) struct Scraped {
     /// Of this daemon.
     pub(crate) connections: u64,
     pub(crate) store_failed: bool,
-    pub(crate) disk_full: bool,
+    /// Why something is refused now.
+    pub(crate) refusing: BTreeSet<Reason>,
     /// What the daemon is among others.
     pub(crate) role: Role,
     /// How far the machine's wall clock is ahead of the one that counts.
@@ -216,13 +218,29 @@ impl Scraped {
             ("connections", "Open connections", count(self.connections)),
             ("resident_memory_bytes", "Resident memory of the process, in whole MiB", count(self.resident_bytes)),
             ("store_failed", "Whether the store does not respond", count(self.store_failed.into())),
-            ("disk_full", "Whether the disk is full: new jobs are refused", count(self.disk_full.into())),
             ("start_time_seconds", "When the daemon started, since 1970", started_at),
         ];
         daemon::put_gauges(encoder, gauges)?;
+        self.encode_refusing(encoder)?;
         self.encode_cluster(encoder)?;
         let mut info = encoder.encode_descriptor("build_info", "The version", None, MetricType::Gauge)?;
         info.encode_family(&[("version", env!("CARGO_PKG_VERSION"))])?.encode_gauge(&1_i64)
+    }
+
+    /// All reasons, so that an alert finds each of them before it holds.
+    fn encode_refusing(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let help = "Whether the daemon refuses something for this reason";
+        let mut family = encoder.encode_descriptor("refusing", help, None, MetricType::Gauge)?;
+        for reason in Reason::ALL {
+            let holds = u64::from(self.refusing.contains(&reason));
+            family.encode_family(&[("reason", reason.code())])?.encode_gauge(&count(holds))?;
+        }
+        let (places, most) = self.daemon.places;
+        let gauges = [
+            ("connections_placed", "Connections of clients that count for the limit", count(places as u64)),
+            ("connections_limit", "The most connections of clients", count(most as u64)),
+        ];
+        daemon::put_gauges(encoder, gauges)
     }
 
     /// What one of several daemons is.
@@ -284,7 +302,7 @@ mod tests {
             role,
             clock_ahead_ms: Some(-1_500),
             store_failed: false,
-            disk_full: false,
+            refusing: [Reason::DiskFull].into(),
             resident_bytes: 0,
             started_at: Timestamp(0),
             daemon: Snapshot::default(),
@@ -302,8 +320,15 @@ mod tests {
         let seeking = Role::Seeking { since: Timestamp(0) };
         let (leader, edge) = (page(engine(), Role::Alone), page(None, seeking));
         let of_engine = ["jobs", "jobs_bytes", "workers", "queues", "jobs_limit", "journal_bytes", "checkpoints_total"];
-        let of_each =
-            ["connections", "store_failed", "disk_full", "buffers_bytes", "build_info", "resident_memory_bytes"];
+        let of_each = [
+            "connections",
+            "store_failed",
+            "refusing",
+            "connections_limit",
+            "buffers_bytes",
+            "build_info",
+            "resident_memory_bytes",
+        ];
         let has = |page: &str, name: &str| page.contains(&format!("# TYPE windlass_{name} "));
         for name in of_engine {
             assert!(has(&leader, name) && !has(&edge, name), "{name}: {edge}");
@@ -312,5 +337,7 @@ mod tests {
             assert!(has(&leader, name) && has(&edge, name), "{name}: {edge}");
         }
         assert!(edge.contains("windlass_connections 3.0"), "{edge}");
+        assert!(edge.contains("windlass_refusing{reason=\"disk_full\"} 1.0"), "{edge}");
+        assert!(edge.contains("windlass_refusing{reason=\"memory_full\"} 0.0"), "{edge}");
     }
 }

@@ -8,7 +8,7 @@
 //! Reading order: `shell` (what all pages share) · `overview` with `history` and `plot` · `queues` · `jobs` · `lists`
 //! (everything else).
 
-mod attention;
+pub(crate) mod attention;
 mod cluster;
 mod dead;
 pub(crate) mod history;
@@ -20,6 +20,7 @@ mod plot;
 mod push;
 mod queues;
 mod search;
+mod settings;
 mod shell;
 pub(crate) mod survey;
 mod timeline;
@@ -68,6 +69,7 @@ fn inside() -> Router<Arc<App>> {
         .route("/", get(overview::show))
         .route("/queues", get(queues::list))
         .route("/queues/{queue}", get(queues::show))
+        .route("/queues/{queue}/settings", get(settings::show))
         .route("/search", get(search::show))
         .route("/push", get(push::show))
         .route("/dead", get(dead::show))

@@ -15,6 +15,7 @@ use crate::api::status::{self, Status};
 use crate::app::{App, Shared};
 use crate::params::Params;
 use crate::problem::{Outcome, Problem};
+use crate::refusing;
 
 #[derive(Debug, Template)]
 #[template(path = "overview.html")]
@@ -96,6 +97,8 @@ pub(crate) async fn watch(app: Arc<App>) {
             before = Some(now);
         }
         attention::survey(&app).await;
+        refusing::look(&app).await;
+        attention::lately(&app).await;
         tokio::time::sleep(EVERY).await;
     }
 }

@@ -10,7 +10,7 @@ use super::overview::{life, rates};
 use super::plot::{Plot, figure, spark};
 use super::shell::{Age, Rendered, Shell, page};
 use crate::api::filter::Conditions;
-use crate::api::jobs::{self, JobPage, Which};
+use crate::api::jobs::{self, JobPage, Order, Which};
 use crate::api::listing::{Page, Rows};
 use crate::api::policies::{self, QueueKeys};
 use crate::api::queues;
@@ -100,7 +100,7 @@ pub(super) async fn show(
     let running = of(Conditions::of_queue(name.clone()).leased(), first()).await?.0;
     let is_next = queue.count("ready") > 0 && which.cursor.is_none();
     let list = match is_next {
-        true => of(Conditions::of_queue(name).ready(), first()).await?.0,
+        true => of(Conditions::of_queue(name).ready(), Which { order: Some(Order::Next), ..first() }).await?.0,
         false => of(Conditions::of_queue(name), which).await?.0,
     };
     let query = form_urlencoded::Serializer::new(String::new()).append_pair("queue", &queue.name.to_string()).finish();
@@ -142,12 +142,12 @@ impl Queue {
     }
 
     /// Whether it could be removed.
-    fn is_removable(&self) -> bool {
+    pub(super) fn is_removable(&self) -> bool {
         self.workers == 0 && ["ready", "leased", "scheduled", "retrying"].iter().all(|state| self.count(state) == 0)
     }
 
     /// How many jobs it takes; without one number for all priorities, the least.
-    fn jobs_max_least(&self) -> Option<u32> {
+    pub(super) fn jobs_max_least(&self) -> Option<u32> {
         self.jobs_max.values().min().copied()
     }
 

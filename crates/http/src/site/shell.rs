@@ -20,6 +20,7 @@ use crate::app::App;
 use crate::login::Role;
 use crate::prefix::Prefix;
 use crate::problem::{Outcome, Problem};
+use crate::refusing::{self, Refusing};
 
 /// Nothing from elsewhere, no code or style within a page, no page within another one.
 const POLICY: HeaderValue =
@@ -48,6 +49,8 @@ pub(super) struct Shell {
     pub(super) has_session: bool,
     /// What there is, beside the links to it.
     pub(super) counts: Option<Box<Stats>>,
+    /// What the daemon refuses: each page begins with it.
+    pub(super) refusing: Arc<[Refusing]>,
     /// The parameters of the request.
     pub(super) asked: BTreeMap<String, String>,
 }
@@ -72,7 +75,8 @@ impl FromRequestParts<Arc<App>> for Shell {
         // A form sends its empty fields, too. These are in no form, and ask for jobs without a key or an error.
         let is_asked =
             |(name, value): &(String, String)| !value.is_empty() || name == "policy_key" || name == "error_group";
-        Ok(Self { counts, asked: pairs.filter(is_asked).collect(), ..shell })
+        let refusing = if shell.is_inside { refusing::look(app).await.into() } else { Arc::default() };
+        Ok(Self { counts, refusing, asked: pairs.filter(is_asked).collect(), ..shell })
     }
 }
 
@@ -89,6 +93,7 @@ impl Shell {
             login: named.map(|visitor| format!("{} ({role})", visitor.identity.name)),
             has_session: visitor.is_some_and(|visitor| visitor.has_session),
             counts: None,
+            refusing: Arc::default(),
             asked: BTreeMap::new(),
         }
     }

@@ -20,6 +20,8 @@ pub(super) struct Survey {
     pub(super) unserved: usize,
     /// Some of them.
     pub(super) names: Vec<String>,
+    /// Queues that are paused while jobs wait there, some of them by name.
+    pub(super) paused: (usize, Vec<String>),
     /// The oldest job that could run: since when, and where.
     pub(super) oldest: Option<(Timestamp, String)>,
 }
@@ -53,6 +55,12 @@ impl Surveys {
 impl Survey {
     /// Adds some queues.
     pub(super) fn add(&mut self, rows: &[QueueRow]) {
+        for row in rows.iter().filter(|row| row.is_paused() && row.jobs(JobStateKind::Ready) > 0) {
+            self.paused.0 += 1;
+            if self.paused.1.len() < NAMED_MAX {
+                self.paused.1.push(Name(row.name.clone()).to_string());
+            }
+        }
         for row in rows.iter().filter(|row| !row.is_paused()) {
             let name = || Name(row.name.clone()).to_string();
             if row.served_by() == 0 && row.jobs(JobStateKind::Ready) > 0 {

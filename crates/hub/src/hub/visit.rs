@@ -245,9 +245,9 @@ impl Hub {
     /// Does one item, or a part of it. Returns the item if there is more of it to do.
     fn do_one(&self, core: &mut Core, client: ClientId, item: Item) -> Option<Item> {
         match item {
-            Item::Command(tag, command) if self.is_refused(tag, &command) => {
-                core.notice_unavailable(&command);
-                core.refuse(client, tag, Refusal::Unavailable);
+            Item::Command(tag, command) if let Some(why) = self.refusal(tag, &command) => {
+                core.notice_refused(&command, why);
+                core.refuse(client, tag, why);
             }
             Item::Forbidden(tag) => core.refuse(client, tag, Refusal::NotPermitted),
             Item::Command(tag, command) if self.hand_out_after_commit && !tag.wants_answer() && command.ends_job() => {
@@ -269,10 +269,13 @@ impl Hub {
         None
     }
 
-    /// Whether the store cannot take the command's data.
-    fn is_refused(&self, tag: Tag, command: &Command) -> bool {
-        let failed = self.failed() && command.needs_store(tag);
-        failed || (self.store.is_full() && command.takes_room()) || self.is_too_large(command)
+    /// Why the store cannot take the command's data, if it cannot.
+    fn refusal(&self, tag: Tag, command: &Command) -> Option<Refusal> {
+        if self.failed() && command.needs_store(tag) {
+            return Some(Refusal::Unavailable);
+        }
+        let is_full = self.store.is_full() && command.takes_room();
+        (is_full || self.is_too_large(command)).then_some(Refusal::DiskFull)
     }
 
     /// Whether a large job exceeds the room that is left. If it fits, the room shrinks by its size. Small jobs are not
@@ -337,10 +340,10 @@ impl Core {
     }
 
     /// Notes that a job is refused because the store has failed or is full.
-    fn notice_unavailable(&mut self, command: &Command) {
+    fn notice_refused(&mut self, command: &Command, why: Refusal) {
         if let Some(job) = command.new_job() {
             let example = || (Bytes::copy_from_slice(&job.queue), Bytes::new(), Bytes::new());
-            self.context.warn(WarningKind::Refused(Refusal::Unavailable), example);
+            self.context.warn(WarningKind::Refused(why), example);
         }
     }
 }

@@ -7,6 +7,7 @@ use crate::wire::Reply;
 
 /// The texts of `Trouble`.
 const UNAVAILABLE: &[u8] = b"store unavailable, nothing was done";
+const DISK_FULL: &[u8] = b"disk full, nothing was done";
 const UNKNOWN: &[u8] = b"store failed, it may have been done or not";
 const JOBS_FULL: &[u8] = b"server is full";
 const QUEUE_FULL: &[u8] = b"queue is full";
@@ -32,6 +33,7 @@ pub(super) const fn reply(what: What, why: Refusal) -> Reply<'static> {
 const fn words(why: Refusal) -> &'static [u8] {
     match why {
         Refusal::Unavailable => UNAVAILABLE,
+        Refusal::DiskFull => DISK_FULL,
         Refusal::Unknown => UNKNOWN,
         Refusal::Limit { what, .. } => over(what),
         Refusal::WrongKind => WRONG_KIND,

@@ -7,10 +7,13 @@
 //! - speed: no more jobs of such a retry come out in a time than it asks for;
 //! - pauses: no job of a paused key starts, also after a restart;
 //! - turns: while a key could start a job, no other key of its weight starts two;
+//! - what is foretold: the list of the next jobs is the list of the starts that follow, and none starts before the time that
+//!   is named for it;
 //! - no starvation: a client never waits beside a job that may start, and at the end every job has run.
 //!
 //! `WINDLASS_SIM_SEEDS` and `WINDLASS_SIM_SEED` mean what they mean for the simulator.
 
+mod foretold;
 mod laws;
 mod restarts;
 
@@ -251,6 +254,7 @@ impl Life {
             }
             _ if self.rng.chance(20) => self.restart(),
             _ if self.rng.chance(20) => self.retry_dead(),
+            _ if self.rng.chance(30) => self.foretell(),
             _ if self.rng.chance(40) => self.store(),
             _ if self.policy.has_keys() => {
                 let key = self.rng.one_of([0, 1, 2, 3]);
@@ -379,6 +383,8 @@ fn every_policy_keeps_its_laws() {
         "Policy::Paused",
         "Policy::Lent",
         "Policy::Retried",
+        "Policy::Foretold",
+        "Policy::ForetoldLater",
     ] {
         assert!(tally.counts.get(what).is_some_and(|many| *many > seeds), "{what}: {:?}", tally.counts.get(what));
     }

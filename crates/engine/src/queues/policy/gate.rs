@@ -3,13 +3,15 @@
 use std::sync::Arc;
 
 use super::bucket::Bucket;
-use super::keys::{KeyNumber, Keys, NO_KEY};
+use super::key::place_of;
+use super::keys::{KeyNumber, Keys, NO_KEY, Turns};
+use super::starts::{Order, Starts};
 use super::{Hold, KeyRow, Policy, PolicyRow, SavedRates};
 use crate::held::Held;
 use crate::ids::{QueueId, Timestamp};
 use crate::jobs::{Job, Slot};
 use crate::queues::audience::{Class, View};
-use crate::queues::ready::SortKey;
+use crate::queues::ready::{ReadyQueue, SortKey};
 use crate::request::QueueKind;
 use crate::timers::{Timer, Timers};
 
@@ -249,6 +251,26 @@ impl Gate {
         self.keys.as_ref().filter(|_| self.policy.limits_keys()).map(|keys| keys.len_of(view))
     }
 
+    /// The starts that follow, of the jobs in a view.
+    pub(in crate::queues) fn starts<'a>(&'a self, ready: &'a ReadyQueue, view: View, now: Timestamp) -> Starts<'a> {
+        let mut bucket = self.bucket;
+        bucket.iter_mut().for_each(|bucket| bucket.refill(now));
+        let order = match &self.keys {
+            Some(keys) => Order::Turns(Turns::new(keys, &self.policy, view, self.doubt_until)),
+            None => Order::Ranks { ready, view, after: None },
+        };
+        Starts { now, bucket, order }
+    }
+
+    /// Ready jobs of this key that come before one, up to a number.
+    pub(in crate::queues) fn before_in_key(&self, number: KeyNumber, job: &Job, max: u32) -> u32 {
+        let own = place_of(job, &self.policy);
+        let Some(key) = self.keys.as_ref().and_then(|keys| keys.at(number)) else { return 0 };
+        let all = std::iter::successors(key.ready.first(), |(at, _)| key.ready.after(Some(*at)));
+        let before = all.take(max as usize).take_while(|(at, _)| *at < own).count();
+        u32::try_from(before).unwrap_or(max)
+    }
+
     /// What holds a ready job of this key back.
     pub(in crate::queues) fn hold(&self, number: KeyNumber, rank: u64) -> Option<Hold> {
         let key = self.keys.as_ref().and_then(|keys| keys.at(number));
@@ -294,6 +316,7 @@ impl Gate {
             keys_paused: u32::try_from(self.policy.paused.len()).unwrap_or(u32::MAX),
             keyless: self.keyless,
             set: None,
+            section: None,
         }
     }
 

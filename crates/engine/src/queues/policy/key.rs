@@ -76,6 +76,17 @@ pub(super) struct Key {
     pub(super) due_at: Timestamp,
 }
 
+/// What decides whether a key may start a job, and which.
+#[derive(Clone, Debug)]
+pub(super) struct Standing {
+    pub(super) held: u32,
+    pub(super) turn: u64,
+    pub(super) bucket: Option<Bucket>,
+    pub(super) is_in_doubt: bool,
+    /// The last job of each class that has started, and is still among those that are ready.
+    pub(super) started: Vec<(Class, SortKey)>,
+}
+
 impl Key {
     pub(super) fn new(text: &[u8], bucket: Option<Bucket>) -> Self {
         Self {
@@ -108,27 +119,61 @@ impl Key {
     }
 
     fn may_start(&self, policy: &Policy) -> bool {
-        !self.is_starting
-            && !self.is_in_doubt
-            && self.held < policy.held_max()
-            && self.bucket.as_ref().is_none_or(|it| it.tokens() > 0)
+        !self.is_starting && self.allows((self.held, self.is_in_doubt), self.bucket.as_ref(), policy)
+    }
+
+    /// Whether its policy allows a start with so many jobs held.
+    fn allows(&self, (held, is_in_doubt): (u32, bool), bucket: Option<&Bucket>, policy: &Policy) -> bool {
+        !is_in_doubt
+            && held < policy.held_max()
+            && bucket.is_none_or(|it| it.tokens() > 0)
             && !policy.paused.contains(&*self.text)
     }
 
-    /// Its first jobs, if it may start one. In order means in order for each worker, so only the very first counts.
+    /// Its first jobs, if it may start one.
     pub(super) fn heads(&self, policy: &Policy, bridged: bool) -> Heads {
-        if !self.may_start(policy) {
-            return Heads::default();
+        match self.may_start(policy) {
+            true => self.heads_among(|| self.ready.firsts(), self.turn, policy, bridged).collect(),
+            false => Heads::default(),
         }
-        let firsts = || self.ready.firsts();
+    }
+
+    /// How it stands now.
+    pub(super) const fn standing(&self) -> Standing {
+        let Self { held, turn, bucket, is_in_doubt, .. } = *self;
+        Standing { held, turn, bucket, is_in_doubt, started: Vec::new() }
+    }
+
+    /// Its first jobs if it stood like this.
+    pub(super) fn heads_of(&self, standing: &Standing, policy: &Policy, bridged: bool) -> Vec<Head> {
+        let Standing { held, turn, bucket, is_in_doubt, started } = standing;
+        if !self.allows((*held, *is_in_doubt), bucket.as_ref(), policy) {
+            return Vec::new();
+        }
+        let last_of = |class: Class| started.iter().find(|(other, _)| *other == class).map(|(_, at)| *at);
+        let left = |class: Class| self.ready.after_in(class, last_of(class)).map(|(at, slot)| (class, at, slot));
+        let firsts = || self.ready.firsts().filter_map(|(class, ..)| left(class));
+        self.heads_among(firsts, *turn, policy, bridged).collect()
+    }
+
+    /// Of the first job of each class, those that may start. In order means in order for each worker, so only the very
+    /// first counts.
+    fn heads_among<I: Iterator<Item = (Class, SortKey, Slot)>>(
+        &self,
+        firsts: impl Fn() -> I,
+        turn: u64,
+        policy: &Policy,
+        bridged: bool,
+    ) -> impl Iterator<Item = Head> {
         let first_retry = self.retrying.first().copied().unwrap_or(u64::MAX);
-        let is_behind = |class: Class, at: SortKey| {
+        let all = firsts();
+        let is_behind = move |class: Class, at: SortKey| {
             let blocks = |other: Class| bridged || other.protocol == class.protocol;
             policy.ordered
                 && (first_retry < at.major || firsts().any(|(other, before, _)| before < at && blocks(other)))
         };
-        let heads = firsts().filter(|(class, at, _)| !is_behind(*class, *at));
-        heads.map(|(class, at, slot)| (class, Place { lane: at.lane, turn: self.turn, rank: at.major }, slot)).collect()
+        let heads = all.filter(move |(class, at, _)| !is_behind(*class, *at));
+        heads.map(move |(class, at, slot)| (class, Place { lane: at.lane, turn, rank: at.major }, slot))
     }
 
     /// Jobs that hold it, or hold back the jobs behind them.

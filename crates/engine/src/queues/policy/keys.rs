@@ -5,6 +5,8 @@
 //! no more than what has begun. Otherwise all turns are equal, and ranks decide. A key without jobs is forgotten as soon as its
 //! tokens are all there again.
 
+mod turns;
+
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::BuildHasher as _;
@@ -28,6 +30,8 @@ const SAVE_MS: u64 = 1_000;
 
 /// More buckets are not saved.
 const SAVED_MAX: usize = 1 << 16;
+
+pub(super) use self::turns::Turns;
 
 /// The number of a key in its queue.
 pub(in crate::queues) type KeyNumber = u32;

@@ -3,7 +3,7 @@
 //! A policy limits starts per time, and treats the jobs of a queue by a key that it reads in them: a customer, an
 //! account. Reading order: this file (what is configured) · `source` (how a key is
 //! read) · `bucket` (starts per time) · `key` (its jobs) · `keys` (all of them, and
-//! whose turn it is) · `gate` (the answer for a queue).
+//! whose turn it is) · `gate` (the answer for a queue) · `starts` and `keys/turns` (the order of starts, for those who ask).
 //!
 //! Not here: how a protocol reads its jobs ([`crate::JobReader::key`]), and how much of a queue may be worked on at once
 //! (`throttle`).
@@ -13,6 +13,7 @@ mod gate;
 mod key;
 mod keys;
 mod source;
+mod starts;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -25,6 +26,7 @@ use crate::ids::Timestamp;
 pub(super) use gate::Gate;
 pub(super) use keys::{KeyNumber, NO_KEY};
 pub(crate) use source::{Facts, KEY_BYTES_MAX};
+pub(crate) use starts::Starts;
 
 /// How far a start moves a key of weight 1 on.
 const STEP: u64 = 1 << 20;
@@ -156,6 +158,9 @@ pub struct PolicyRow {
     pub keyless: u64,
     /// The operator who has set it, and when (wall clock); `None`: it is configured.
     pub set: Option<(Bytes, Timestamp)>,
+    /// The name or the pattern under which the configuration has settings for the queue; `None`: it has none, or was not
+    /// asked.
+    pub section: Option<Bytes>,
 }
 
 /// A key of a queue.

@@ -1,0 +1,87 @@
+//! The order in which the ready jobs of a queue start, and when: what its gate would hand out if nothing happened but that
+//! workers take jobs and time passes. It changes nothing, and each step costs as much as a start.
+
+use super::bucket::Bucket;
+use super::keys::Turns;
+use crate::ids::Timestamp;
+use crate::jobs::Slot;
+use crate::queues::audience::View;
+use crate::queues::ready::{ReadyQueue, SortKey};
+
+/// The starts that follow. Jobs that wait for the end of another one of their key are not among them.
+#[derive(Debug)]
+pub(crate) struct Starts<'a> {
+    pub(super) now: Timestamp,
+    /// The queue's own rate.
+    pub(super) bucket: Option<Bucket>,
+    pub(super) order: Order<'a>,
+}
+
+/// What decides who is next.
+#[derive(Debug)]
+pub(super) enum Order<'a> {
+    /// The place in the queue.
+    Ranks { ready: &'a ReadyQueue, view: View, after: Option<SortKey> },
+    /// The turns of keys.
+    Turns(Turns<'a>),
+}
+
+/// A start that is foreseen.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Start {
+    /// The job.
+    pub(crate) slot: Slot,
+    /// The earliest time, by the engine's clock: when there are tokens for it and for all jobs before it.
+    pub(crate) at: Timestamp,
+}
+
+impl Order<'_> {
+    fn next(&mut self) -> Option<Slot> {
+        match self {
+            Self::Ranks { ready, view, after } => ready.after_of(*view, *after).map(|(_, slot)| slot),
+            Self::Turns(turns) => turns.first().map(|(.., slot)| slot),
+        }
+    }
+
+    /// The next job starts.
+    fn start(&mut self, now: Timestamp) {
+        match self {
+            Self::Ranks { ready, view, after } => *after = ready.after_of(*view, *after).map(|(at, _)| at),
+            Self::Turns(turns) => {
+                if let Some((place, class, number, _)) = turns.first() {
+                    turns.start((place, class), number, now);
+                }
+            }
+        }
+    }
+
+    fn next_due(&mut self) -> Timestamp {
+        if let Self::Turns(turns) = self { turns.next_due() } else { Timestamp::NEVER }
+    }
+}
+
+impl Iterator for Starts<'_> {
+    type Item = Start;
+
+    fn next(&mut self) -> Option<Start> {
+        loop {
+            let next = self.order.next();
+            let bucket = self.bucket.as_ref().filter(|bucket| bucket.tokens() == 0);
+            if let (Some(slot), None) = (next, bucket) {
+                self.bucket.iter_mut().for_each(|bucket| bucket.spend(self.now));
+                self.order.start(self.now);
+                return Some(Start { slot, at: self.now });
+            }
+            let token_at = bucket.filter(|_| next.is_some()).map_or(Timestamp::NEVER, Bucket::next_at);
+            let at = token_at.min(self.order.next_due());
+            if at == Timestamp::NEVER {
+                return None;
+            }
+            self.now = self.now.max(at);
+            self.bucket.iter_mut().for_each(|bucket| bucket.refill(self.now));
+            if let Order::Turns(turns) = &mut self.order {
+                turns.come_due(self.now);
+            }
+        }
+    }
+}
