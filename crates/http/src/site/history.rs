@@ -44,7 +44,7 @@ pub(super) struct Point {
     pub(super) ready: f64,
     /// Jobs that workers have.
     pub(super) leased: f64,
-    /// Seconds that a half, 95 % and 99 % of the jobs waited at most.
+    /// Seconds that a half, 95 % and 99 % of the jobs waited at most; not a number if there were none.
     pub(super) waited: [f64; 3],
     /// The same of how long they ran.
     pub(super) ran: [f64; 3],
@@ -253,7 +253,7 @@ impl Point {
     fn mean(points: &[Self]) -> Self {
         let count = real(points.len().max(1) as u64);
         let mean = |part: fn(&Self) -> f64| points.iter().map(part).sum::<f64>() / count;
-        let most = |part: &dyn Fn(&Self) -> f64| points.iter().map(part).fold(0.0, f64::max);
+        let most = |part: &dyn Fn(&Self) -> f64| points.iter().map(part).fold(f64::NAN, f64::max);
         Self {
             pushed: mean(|it| it.pushed),
             done: std::array::from_fn(|at| points.iter().map(|it| part(&it.done, at)).sum::<f64>() / count),
@@ -266,9 +266,12 @@ impl Point {
     }
 }
 
-/// How long the given shares of the jobs since then took at most, in seconds.
+/// How long the given shares of the jobs since then took at most, in seconds; not a number without jobs.
 fn durations(now: &Histogram, before: &Histogram) -> [f64; 3] {
     let new = merged_histogram(now, before, u64::saturating_sub);
+    if new.counts.iter().all(|count| *count == 0) {
+        return [f64::NAN; 3];
+    }
     SHARES.map(|share| Duration::from_millis(new.quantile_ms(share)).as_secs_f64())
 }
 
@@ -302,7 +305,15 @@ mod tests {
         let point = now.since(&before);
         assert_eq!((point.pushed, point.failed, point.ready, point.leased), (10.0, 0.0, 5.0, 1.0));
         assert_eq!((point.done[0], point.done[1]), (0.0, 2.0));
-        assert_eq!((point.waited, point.ran), ([0.0, 0.002, 0.004], [0.0; 3]));
+        assert_eq!(point.waited, [0.0, 0.002, 0.004]);
+        assert!(point.ran.iter().all(|it| it.is_nan()), "no job ran: {point:?}");
+        let idle = Reading { at: Timestamp(14_000), ..now }.since(&now);
+        let mean = Point::thinned(&[idle, point], 1);
+        assert_eq!(
+            (mean[0].waited, mean[0].ran[0].is_nan()),
+            (point.waited, true),
+            "a point without jobs does not count"
+        );
         assert_eq!(before.since(&now).pushed, 0.0, "a clock and counters that went back");
     }
 

@@ -44,7 +44,7 @@ pub(super) struct Line {
     pub(super) area: Option<String>,
 }
 
-/// A series: its name, and its value of a point.
+/// A series: its name, and its value of a point; not a number where there is none.
 pub(super) type Series<P> = (&'static str, fn(&P) -> f64);
 
 /// How a plot shows its values.
@@ -73,9 +73,11 @@ impl Plot {
         let mut all = Vec::new();
         for (_, value) in series {
             let values: Vec<f64> = points.iter().map(value).collect();
+            // A point without a value is on the ground.
+            let drawn = values.iter().map(|value| if value.is_nan() { 0.0 } else { *value });
             let tops: Vec<f64> = match look.stacked {
-                true => values.iter().zip(&below).map(|(value, below)| value + below).collect(),
-                false => values.clone(),
+                true => drawn.zip(&below).map(|(value, below)| value + below).collect(),
+                false => drawn.collect(),
             };
             let bottoms = if look.stacked { std::mem::replace(&mut below, tops.clone()) } else { Vec::new() };
             all.push(Heights { values, tops, bottoms });
@@ -85,24 +87,25 @@ impl Plot {
             let step = WIDTH / real(places - 1);
             (WIDTH - real(index) * step, HEIGHT - value.min(top) / top * HEIGHT)
         };
+        let shown = |value: f64| if value.is_nan() { "–".to_owned() } else { (look.show)(value) };
         let lines = series.iter().zip(&all).enumerate().map(|(index, ((name, _), it))| {
             let points = path(it.tops.iter().enumerate().map(|(index, value)| place(index, *value)));
             let back = path(it.bottoms.iter().enumerate().rev().map(|(index, value)| place(index, *value)));
             let area = look.stacked.then(|| format!("{points}{back}"));
             // What is bad is red on every plot.
             let colour = if matches!(*name, "failed" | "dead" | "p99") { RED } else { index + 1 };
-            let now = (look.show)(it.values.first().copied().unwrap_or_default());
+            let now = shown(it.values.first().copied().unwrap_or(f64::NAN));
             Line { name, colour, now, points, area }
         });
         let lines = lines.collect();
         let names: Vec<_> = series.iter().map(|(name, _)| *name).collect();
         let times: Vec<_> = (0..places).rev().map(look.time).collect();
-        let shown = |it: &Heights| {
+        let all_shown = |it: &Heights| {
             // The empty places before the first value have no values.
             let empty = std::iter::repeat_n(String::new(), places - it.values.len());
-            empty.chain(it.values.iter().rev().map(|value| (look.show)(*value))).collect::<Vec<_>>()
+            empty.chain(it.values.iter().rev().map(|value| shown(*value))).collect::<Vec<_>>()
         };
-        let values: Vec<_> = all.iter().map(shown).collect();
+        let values: Vec<_> = all.iter().map(all_shown).collect();
         let data = json!({"names": names, "values": values, "times": times}).to_string();
         let labels = [top, top / 2.0, 0.0].map(look.show);
         Self { title, labels, lines, from: (look.time)(places - 1), data }
@@ -177,7 +180,15 @@ mod tests {
         assert_eq!(spark(&[0.0], (55.0, 20.0)), "55.0,20.0 ");
         let empty = Plot::new("Jobs", &[], &[("pushed", |it: &f64| *it)], LOOK);
         assert_eq!((empty.labels[0].as_str(), empty.lines[0].points.as_str()), ("1", ""));
-        assert_eq!(empty.from, "-11");
+        assert_eq!((empty.from.as_str(), empty.lines[0].now.as_str()), ("-11", "–"));
+    }
+
+    #[test]
+    fn without_a_value_there_is_no_figure() {
+        let plot = Plot::new("Wait", &[f64::NAN, 4.0, f64::NAN], &[("p50", |it: &f64| *it)], LOOK);
+        assert_eq!((plot.lines[0].now.as_str(), plot.labels[0].as_str()), ("–", "5"));
+        assert!(plot.data.contains("\"–\",\"4\",\"–\"]"), "{plot:?}");
+        assert!(plot.lines[0].points.contains("720.0,140.0 "), "on the ground: {plot:?}");
     }
 
     #[test]
