@@ -181,6 +181,7 @@ fn schedules_are_run_paused_and_removed() {
     let id = &schedule["id"];
     let job = operator.says(&format!("schedule run {id}"));
     assert_eq!(operator.json(&format!("job {}", job.trim()))["kind"], "Report");
+    assert!(operator.says("schedules").contains("unserved"), "no worker has ever come");
     assert!(operator.says(&format!("schedule pause {id}")).contains("paused"));
     daemon.kill();
     daemon.restart();

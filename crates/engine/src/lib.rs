@@ -99,5 +99,5 @@ pub use queues::{
 pub use refusal::{Capacity, Refusal, Thing};
 pub use request::*;
 pub use rights::{Right, Rights};
-pub use schedules::{Cron, LastRun, NewSchedule, Recurrence, RunEnd, Schedule, ScheduleRef, Zone};
+pub use schedules::{Cron, EARLIER_RUNS_MAX, LastRun, NewSchedule, Recurrence, RunEnd, Schedule, ScheduleRef, Zone};
 pub use warning::{Warning, WarningKind};

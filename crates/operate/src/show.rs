@@ -47,7 +47,8 @@ pub(super) const WORKERS: &[Column] = columns![
 
 pub(super) const SCHEDULES: &[Column] = columns![
     "ID" text "/id", "NAME" text "/name", "QUEUE" text "/queue", "PROTOCOL" text "/protocol", "WHEN" text "/in_words",
-    "NEXT RUN" next_run "", "LAST RUN" text "/last_run", "LAST JOB" text "/last_job", "ENDED" text "/last_end",
+    "NEXT RUN" next_run "", "LAST RUN" text "/last_run", "LAST JOB" text "/last_job", "ITS STATE" text "/last_end",
+    "STILL WAITING" earlier "",
     "RUNS LEFT" text "/runs_left", "CRONTAB" text "/when"
 ];
 
@@ -79,7 +80,13 @@ fn notes(row: &Value) -> String {
     notes.into_iter().filter_map(|(is_so, note)| is_so.then_some(note)).collect::<Vec<_>>().join(", ")
 }
 
-/// The queue of dead jobs, and how many more there are.
+/// How many earlier runs of a schedule wait; nothing if none does.
+fn earlier(row: &Value) -> String {
+    let least = if *at(row, "/more_waiting") == true { "at least " } else { "" };
+    at(row, "/earlier_waiting").as_u64().filter(|it| *it > 0).map_or_else(String::new, |it| format!("{least}{it}"))
+}
+
+/// The queue of jobs that have failed, and how many more there are.
 fn queues(row: &Value) -> String {
     let more =
         at(row, "/queues").as_u64().filter(|queues| *queues > 1).map(|queues| format!(" and {} more", queues - 1));

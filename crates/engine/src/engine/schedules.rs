@@ -7,6 +7,7 @@ use super::checks::{check_names, check_new_body};
 use super::push::{NOBODY, owned, push_job};
 use super::room::{check_bytes_for, make_way};
 use super::scope::Scope;
+use super::serving::is_served;
 use super::state::{State, own};
 use crate::context::Context;
 use crate::event::Reply;
@@ -14,12 +15,13 @@ use crate::ids::{JobId, Protocol, Timestamp};
 use crate::jobs::JobStateKind;
 use crate::refusal::{Capacity, Outcome, Refusal, Thing};
 use crate::request::Cursor;
-use crate::schedules::{LastRun, NewSchedule, Recurrence, RunEnd, Schedule, ScheduleRef};
+use crate::schedules::{EARLIER_RUNS_MAX, LastRun, NewSchedule, Recurrence, RunEnd, Schedule, ScheduleRef};
 use crate::warning::WarningKind;
+use crate::work::STEP;
 
 pub(super) fn set_schedule(state: &mut State, new: NewSchedule, call: &mut Call<'_>) -> Outcome {
     let before = new.key.as_ref().and_then(|key| state.schedules.named(new.job.protocol, key));
-    let (id, last) = (before.map(|before| before.id), before.and_then(|before| before.last));
+    let (id, last) = (before.map(|before| before.id), before.and_then(|before| before.last.clone()));
     let grid = grid(state, &new, before);
     check_schedule(state, &new, before)?;
     let more = (new.job.body.len() as u64).saturating_sub(before.map_or(0, Schedule::weight_bytes));
@@ -142,20 +144,30 @@ pub(super) fn list_schedules(
 
 /// A run of a schedule has pushed this job.
 fn note_run(state: &mut State, schedule: JobId, job: JobId, context: &mut Context) {
-    let last = LastRun { at: state.wall(), job, end: RunEnd::Running };
+    let before = state.schedules.at(schedule).and_then(|schedule| schedule.last.as_ref());
+    let before = before.map_or_else(Vec::new, |last| [&last.earlier[..], &[last.job]].concat());
+    let lives = |id: &JobId| *id != job && state.jobs.get(*id).is_some_and(|job| job.state.kind().is_live());
+    let mut earlier: Vec<JobId> = before.into_iter().filter(lives).collect();
+    earlier.drain(..earlier.len().saturating_sub(EARLIER_RUNS_MAX));
+    let last = LastRun { at: state.wall(), job, end: RunEnd::Running, earlier };
     state.schedules.ran(schedule, last, &mut context.changes);
 }
 
-/// A schedule as clients see it: with what became of the job of its last run.
+/// A schedule as clients see it: with what became of the job of its last run, and the earlier ones that still wait.
 pub(super) fn view(state: &State, schedule: &Schedule) -> Schedule {
     let mut seen = schedule.clone();
     if let Some(last) = &mut seen.last {
-        last.end = match (state.jobs.get(last.job).map(|job| job.state.kind()), last.end) {
+        let job = state.jobs.get(last.job);
+        last.end = match (job.map(|job| job.state.kind()), last.end) {
             (Some(JobStateKind::Dead), _) => RunEnd::Dead,
             (Some(JobStateKind::Done) | None, RunEnd::Running) => RunEnd::Forgotten,
             (Some(JobStateKind::Done) | None, end) => end,
-            (Some(_), _) => RunEnd::Running,
+            (Some(JobStateKind::Ready), _) if !job.is_some_and(|job| is_served(state, job)) => RunEnd::Unserved,
+            (Some(kind), _) => RunEnd::In(kind),
         };
+        let waits = |kind| matches!(kind, JobStateKind::Ready | JobStateKind::Scheduled | JobStateKind::Retrying);
+        state.work.spend(STEP * last.earlier.len() as u64);
+        last.earlier.retain(|id| state.jobs.get(*id).is_some_and(|job| waits(job.state.kind())));
     }
     seen
 }

@@ -4,7 +4,7 @@
 use super::state::{FEW, State};
 use crate::clients::{Client, Served, TakesFrom};
 use crate::ids::{ClientId, Protocol, Timestamp};
-use crate::jobs::JobStateKind;
+use crate::jobs::{Job, JobStateKind};
 use crate::queues::{Consumers, Queue, Queues, WaitsAs};
 use crate::work::STEP;
 
@@ -88,6 +88,16 @@ pub(super) fn serve_it(state: &State, queue: &Queue, consumers: &Consumers) -> b
 pub(super) fn is_worked_on(queue: &Queue, protocol: Protocol) -> bool {
     let scope = (!queue.is_bridged()).then_some(protocol);
     queue.states(scope).get(JobStateKind::Leased as usize).is_some_and(|leased| *leased > 0)
+}
+
+/// Whether any worker serves a job's queue and sees its jobs, or has one of them in hand.
+pub(super) fn is_served(state: &State, job: &Job) -> bool {
+    let Some(queue) = state.queues.at(job.queue) else { return false };
+    let sees = |own| if queue.is_bridged() { !job.unfit.has(own) } else { own == job.protocol };
+    let mut seeing = queue.consumers().filter(|consumers| consumers.protocol().is_none_or(sees));
+    is_worked_on(queue, job.protocol)
+        || state.queues.unclaimed_subscriptions(job.protocol) > 0
+        || seeing.any(|consumers| serve_it(state, queue, consumers))
 }
 
 /// Whether the client, or its worker, has a job in hand.

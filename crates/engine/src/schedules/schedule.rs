@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::calendar::Cron;
 use super::zone::Zone;
 use crate::ids::{JobId, Protocol, Timestamp};
-use crate::jobs::{Expiry, KeyUntil};
+use crate::jobs::{Expiry, JobStateKind, KeyUntil};
 use crate::request::NewJob;
 
 /// A recurring job. Fields are public to read; only the engine writes them.
@@ -33,8 +33,11 @@ pub struct Schedule {
     pub last: Option<LastRun>,
 }
 
+/// The most earlier runs that a schedule remembers.
+pub const EARLIER_RUNS_MAX: usize = 32;
+
 /// A run of a schedule.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, Serialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Deserialize, Serialize)]
 pub struct LastRun {
     /// When, by the wall clock.
     pub at: Timestamp,
@@ -42,9 +45,13 @@ pub struct LastRun {
     pub job: JobId,
     /// How the job ended.
     pub end: RunEnd,
+    /// Jobs of runs before this one that had not ended when it began, the oldest first: the last [`EARLIER_RUNS_MAX`]. In
+    /// an answer only those that still wait.
+    pub earlier: Vec<JobId>,
 }
 
-/// How the job of a run ended.
+/// How the job of a run ended. The journal records the first four; an answer has the others for a job that lives, or is
+/// missing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, Serialize)]
 pub enum RunEnd {
     /// It has not ended: it waits, or a worker has it.
@@ -55,8 +62,12 @@ pub enum RunEnd {
     Failed,
     /// It went to the dead-letter queue.
     Dead,
-    /// It was removed before it ended. The journal records no such end: the job is missing.
+    /// It was removed before it ended: the job is missing.
     Forgotten,
+    /// It has not ended, and is in this state.
+    In(JobStateKind),
+    /// It is ready, and no worker serves its queue.
+    Unserved,
 }
 
 /// When a schedule runs.

@@ -97,7 +97,7 @@ impl Schedules {
             self.by_key.insert((schedule.job.protocol, key.clone()), schedule.id);
         }
         self.due_at(schedule.recurrence, schedule.next_at, schedule.id);
-        self.runs.extend(schedule.last.map(|last| (last.job, schedule.id)));
+        self.runs.extend(schedule.last.as_ref().map(|last| (last.job, schedule.id)));
         self.by_id.insert(schedule.id, schedule);
     }
 
@@ -114,7 +114,7 @@ impl Schedules {
             self.by_key.remove(&(schedule.job.protocol, key.clone()));
         }
         self.due_of(schedule.recurrence).remove(&(schedule.next_at, id));
-        schedule.last.map(|last| self.runs.remove(&(last.job, id)));
+        schedule.last.as_ref().map(|last| self.runs.remove(&(last.job, id)));
         Some(schedule)
     }
 
@@ -131,10 +131,9 @@ impl Schedules {
     /// A schedule has run.
     pub(crate) fn ran(&mut self, id: JobId, last: LastRun, changes: &mut Vec<Change>) {
         let Some(schedule) = self.by_id.get_mut(&id) else { return };
-        if let Some(before) = schedule.last.replace(last) {
-            self.runs.remove(&(before.job, id));
-        }
+        schedule.last.as_ref().map(|before| self.runs.remove(&(before.job, id)));
         self.runs.insert((last.job, id));
+        schedule.last = Some(last);
         changes.push(Change::ScheduleMoved(id));
     }
 
@@ -180,7 +179,7 @@ impl Schedules {
             let due: BTreeSet<_> = timed.map(|schedule| (schedule.next_at, schedule.id)).collect();
             assert_eq!(due, *indexed, "schedules by when they run");
         }
-        let runs = self.by_id.values().filter_map(|schedule| Some((schedule.last?.job, schedule.id)));
+        let runs = self.by_id.values().filter_map(|schedule| Some((schedule.last.as_ref()?.job, schedule.id)));
         assert_eq!(runs.collect::<BTreeSet<_>>(), self.runs, "schedules by the jobs of their last runs");
         for (id, schedule) in &self.by_id {
             assert_eq!(*id, schedule.id);

@@ -1,9 +1,9 @@
 //! Schedules: set, replaced, run on their grid, late, refused, and to their end.
 
 use windlass_engine::{
-    Backoff, Clash, Command, Cron, Cursor, Event, JobCommand, JobId, JobRef, JobStateKind, KeyUntil, Mutation,
-    Priority, Protocol, Query, QueueCommand, QueueKind, Recurrence, Reply, RunEnd, ScheduleCommand, ScheduleRef,
-    Timestamp, Zone,
+    Backoff, Clash, Command, Cron, Cursor, EARLIER_RUNS_MAX, Event, Filter, JobCommand, JobId, JobRef, JobStateKind,
+    KeyUntil, Mutation, Priority, Protocol, Query, QueueCommand, QueueKind, Recurrence, Reply, RunEnd, ScheduleCommand,
+    ScheduleRef, Timestamp, Zone,
 };
 
 use crate::common::{
@@ -45,6 +45,10 @@ fn a_late_schedule_runs_once_and_keeps_its_grid() {
 
 fn run(schedule: u64) -> Command {
     Command::Schedule(ScheduleCommand::Run(ScheduleRef::Id(JobId(schedule))))
+}
+
+fn one(job: u64) -> Filter {
+    Filter { ids: vec![JobId(job)], ..Filter::default() }
 }
 
 fn pause(schedule: u64, paused: bool) -> Command {
@@ -298,14 +302,16 @@ fn a_schedule_knows_its_last_run_and_what_became_of_its_job() {
         let listed = broker.hear(1, list_schedules(0, 9));
         let [(_, Event::Reply(_, Reply::Schedules { rows, .. }))] = &listed[..] else { panic!() };
         assert_eq!(rows[0].last, schedule.last);
-        schedule.last.map(|last| (last.at.0, last.job.0, last.end))
+        schedule.last.as_ref().map(|last| (last.at.0, last.job.0, last.end))
     };
     let mut broker = Broker::new();
     broker.hear(1, every(500, push("q").retry(-1, Backoff::None)));
     assert_eq!(last(&mut broker), None);
     broker.at(1_500, []);
-    assert_eq!(last(&mut broker), Some((1_500, 2, RunEnd::Running)));
-    assert_eq!(broker.drain("q"), [2]);
+    assert_eq!(last(&mut broker), Some((1_500, 2, RunEnd::Unserved)));
+    broker.hear(2, take(["q"]));
+    assert_eq!(last(&mut broker), Some((1_500, 2, RunEnd::In(JobStateKind::Leased))));
+    broker.hear(2, finish(2));
     assert_eq!(last(&mut broker), Some((1_500, 2, RunEnd::Done)));
     // Its job dies, an operator revives it, and it succeeds.
     broker.at(2_000, []);
@@ -313,7 +319,7 @@ fn a_schedule_knows_its_last_run_and_what_became_of_its_job() {
     broker.hear(2, fail(3));
     assert_eq!(last(&mut broker), Some((2_000, 3, RunEnd::Dead)));
     broker.hear(1, mutate(placed(JobStateKind::Dead), Mutation::Requeue));
-    assert_eq!(last(&mut broker), Some((2_000, 3, RunEnd::Running)));
+    assert_eq!(last(&mut broker), Some((2_000, 3, RunEnd::In(JobStateKind::Ready))), "client 2 has just taken from q");
     assert_eq!(broker.drain("q"), [3]);
     assert_eq!(last(&mut broker), Some((2_000, 3, RunEnd::Done)));
     // A run out of turn is a run. An operator removes its job.
@@ -328,6 +334,43 @@ fn a_schedule_knows_its_last_run_and_what_became_of_its_job() {
 }
 
 #[test]
+fn a_schedule_knows_which_earlier_runs_still_wait() {
+    let earlier = |broker: &mut Broker| {
+        let events = broker.hear(1, look(1));
+        let [(_, Event::Reply(_, Reply::Looked { schedule: Some(schedule), .. }))] = &events[..] else { panic!() };
+        schedule.last.as_ref().unwrap().earlier.iter().map(|id| id.0).collect::<Vec<_>>()
+    };
+    let mut broker = Broker::new();
+    broker.hear(1, every(500, push("q")));
+    for at in [1_500, 2_000, 2_500, 3_000] {
+        broker.at(at, []);
+    }
+    assert_eq!(earlier(&mut broker), [2, 3, 4], "j5 is the last run");
+    broker.hear(2, take(["q"]));
+    assert_eq!(earlier(&mut broker), [3, 4], "j2 is worked on");
+    // It waits again. Of those that have ended none comes back.
+    broker.hear(1, mutate(placed(JobStateKind::Leased), Mutation::Release));
+    broker.hear(1, mutate(one(3), Mutation::Discard));
+    broker.hear(1, mutate(one(4), Mutation::Kill));
+    broker.at(3_500, []);
+    assert_eq!(earlier(&mut broker), [2, 5]);
+    broker.hear(1, mutate(one(4), Mutation::Requeue));
+    assert_eq!(earlier(&mut broker), [2, 5]);
+    for run in 1..=EARLIER_RUNS_MAX as u64 {
+        broker.at(3_500 + run * 500, []);
+    }
+    let seen = earlier(&mut broker);
+    assert_eq!((seen.len(), seen[0]), (EARLIER_RUNS_MAX, 6), "the oldest are forgotten");
+    // A run whose key a job holds has that job, which is no earlier one.
+    broker.hear(1, every(500, push("k").unique("k", Clash::Attach)).key("keyed"));
+    broker.at(60_000, []);
+    broker.at(60_500, []);
+    let keyed = broker.engine.schedules().last().and_then(|it| it.last.clone()).unwrap();
+    assert_eq!((keyed.earlier.len(), keyed.end), (0, RunEnd::Running));
+    broker.engine.check();
+}
+
+#[test]
 fn a_job_that_two_schedules_share_ends_for_both() {
     let mut broker = Broker::new();
     for name in ["a", "b"] {
@@ -337,7 +380,8 @@ fn a_job_that_two_schedules_share_ends_for_both() {
     broker.at(1_500, []);
     broker.hear(2, take(["q"]));
     broker.hear(2, fail(3));
-    let ends: Vec<_> = broker.engine.schedules().map(|it| it.last.map(|last| (last.job.0, last.end))).collect();
+    let ends: Vec<_> =
+        broker.engine.schedules().map(|it| it.last.as_ref().map(|last| (last.job.0, last.end))).collect();
     assert_eq!(ends, [Some((3, RunEnd::Failed)); 2]);
     broker.says(1, remove_schedule(1), ["1 done"]);
     broker.engine.check();

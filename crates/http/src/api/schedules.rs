@@ -4,12 +4,14 @@ use axum::Json;
 use axum::http::StatusCode;
 use windlass_config::Period;
 use windlass_engine::{
-    JobId, JobRef, Query, Recurrence, Refusal, Reply, RunEnd, Schedule as Kept, ScheduleCommand, ScheduleRef, Thing,
+    EARLIER_RUNS_MAX, JobId, JobRef, Query, Recurrence, Refusal, Reply, RunEnd, Schedule as Kept, ScheduleCommand,
+    ScheduleRef, Thing,
 };
 
 use super::listing::listing;
 use super::push::PushedJob;
 use super::view::{of_one, view};
+use super::views::state_name;
 use super::words::{line, words};
 use crate::app::{App, Now};
 use crate::name::Name;
@@ -41,18 +43,25 @@ view! {
             false => now.text(kept.next_at),
         },
         /// When it ran last; null if it has not, and at a daemon of a cluster that does not lead.
-        last_run: Option<String> = kept.last.and_then(|last| moment_text(last.at)),
+        last_run: Option<String> = kept.last.as_ref().and_then(|last| moment_text(last.at)),
         /// The job of its last run. A run whose coalescing key a job holds has that job.
-        last_job: Option<u64> = kept.last.map(|last| last.job.0),
-        /// What became of that job: `running` (it waits, or a worker has it), `done`, `failed` (removed after its failure, or
-        /// because it came too late), `dead`, or `forgotten` (removed before its end).
-        last_end: Option<&'static str> = kept.last.map(|last| match last.end {
+        last_job: Option<u64> = kept.last.as_ref().map(|last| last.job.0),
+        /// That job's state, which may be `unserved` (it is ready, and no worker serves its queue); or what became of the job:
+        /// `done`, `failed` (removed after its failure, or because it came too late), `dead`, or `forgotten` (removed before
+        /// its end).
+        last_end: Option<&'static str> = kept.last.as_ref().map(|last| match last.end {
+            RunEnd::In(state) => state_name(state),
+            RunEnd::Unserved => "unserved",
             RunEnd::Running => "running",
             RunEnd::Done => "done",
             RunEnd::Failed => "failed",
             RunEnd::Dead => "dead",
             RunEnd::Forgotten => "forgotten",
         }),
+        /// How many jobs of earlier runs still wait to be taken.
+        earlier_waiting: usize = kept.last.as_ref().map_or(0, |last| last.earlier.len()),
+        /// Whether there may be more: a schedule remembers its last 32 runs that have not ended.
+        more_waiting: bool = kept.last.as_ref().is_some_and(|last| last.earlier.len() >= EARLIER_RUNS_MAX),
         /// Whether it does not run: it was paused, or all its times have passed.
         paused: bool = kept.is_paused(),
         /// How often it will still run; null if there is no end.

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use askama::Template;
+use windlass_config::counted;
 
 use super::jobs::search;
 use super::shell::{Age, Rendered, Shell, page};
@@ -10,6 +11,7 @@ use crate::api::batches::Batch;
 use crate::api::filter::Conditions;
 use crate::api::jobs::{JobPage, Which};
 use crate::api::listing::Page;
+use crate::api::schedules::Schedule;
 use crate::api::throttles::Throttled;
 use crate::api::views::Throttle;
 use crate::api::{batches, connections, schedules, throttles, workers};
@@ -71,6 +73,15 @@ impl Batch {
     /// Jobs that have succeeded.
     const fn done(&self) -> u64 {
         self.total.saturating_sub(self.pending)
+    }
+}
+
+impl Schedule {
+    /// How many jobs of earlier runs still wait.
+    fn earlier(&self) -> String {
+        let least = if self.more_waiting { "at least " } else { "" };
+        let wait = if self.earlier_waiting == 1 { "waits" } else { "wait" };
+        format!("{least}{} still {wait}", counted(self.earlier_waiting as u64, "earlier run"))
     }
 }
 

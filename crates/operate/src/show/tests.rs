@@ -49,6 +49,16 @@ fn workers_show_their_labels() {
 }
 
 #[test]
+fn a_schedule_shows_the_state_of_its_last_run_and_how_many_earlier_ones_wait() {
+    let table = [(0, false, "unserved"), (3, false, "unserved 3"), (32, true, "unserved at least 32")];
+    for (earlier, more, expected) in table {
+        let row = json!({"id": 1, "last_end": "unserved", "earlier_waiting": earlier, "more_waiting": more});
+        let shown = super::table(SCHEDULES, &[row], usize::MAX / 2);
+        assert!(shown.split_whitespace().collect::<Vec<_>>().join(" ").ends_with(expected), "{shown}");
+    }
+}
+
+#[test]
 fn a_job_shows_who_has_it() {
     let table = [
         (json!({"worker": "w", "connection": null}), "w"),

@@ -5,7 +5,7 @@
 //! moved    = 8 id next-run
 //! ```
 //!
-//! next-run = next-at [1 at job end] runs-left
+//! next-run = next-at [1 at job end [1 count job*]] runs-left
 //!
 //! recurrence = 0 interval-ms
 //!            | 1 either-day minutes hours days months weekdays
@@ -14,22 +14,22 @@
 //! The third kind has a time zone (its name is empty in UTC), or seconds other than 0.
 //!
 //! Runs left are written one higher; 0 means no limit. 1 was never written, because a schedule ends with its last run:
-//! since there is a last run to record, it comes behind a 1. Durations of the job are encoded like times.
+//! since there is a last run to record, it comes behind a 1, and the jobs of earlier runs behind another one. Durations of the job are encoded like times.
 
-use windlass_engine::{Cron, JobId, LastRun, NewJob, Recurrence, RunEnd, Schedule, Timestamp, Zone};
+use windlass_engine::{Cron, EARLIER_RUNS_MAX, JobId, LastRun, NewJob, Recurrence, RunEnd, Schedule, Timestamp, Zone};
 
 use super::job::Tail;
 use super::template::{put_template, read_template};
 use super::{COUNT_MAX, NEXT_RUN, SCHEDULE};
 use crate::codec::{DecodeError, Reader, code, put_bytes, put_time, put_u64};
 
-/// Before a last run, in the place of the runs left.
+/// Before a last run, in the place of the runs left, and before the jobs of earlier runs.
 const LAST_RUN: u64 = 1;
-/// By their codes. [`RunEnd::Forgotten`] is never recorded.
+/// By their codes. The others are never recorded.
 const ENDS: [RunEnd; 4] = [RunEnd::Running, RunEnd::Done, RunEnd::Failed, RunEnd::Dead];
 
 /// When a schedule runs next, and when it ran last: the part that changes while it lives.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct NextRun {
     /// The schedule.
     pub schedule: JobId,
@@ -42,32 +42,37 @@ pub struct NextRun {
 }
 
 impl NextRun {
-    const fn of(schedule: &Schedule) -> Self {
-        let Schedule { id, next_at, runs_left, last, .. } = *schedule;
-        Self { schedule: id, next_at, runs_left, last }
+    fn of(schedule: &Schedule) -> Self {
+        let Schedule { id, next_at, runs_left, .. } = *schedule;
+        Self { schedule: id, next_at, runs_left, last: schedule.last.clone() }
     }
 
     /// Applies this to a schedule.
-    pub(crate) const fn apply(self, schedule: &mut Schedule) {
+    pub(crate) fn apply(self, schedule: &mut Schedule) {
         (schedule.next_at, schedule.runs_left) = (self.next_at, self.runs_left);
         if self.last.is_some() {
             schedule.last = self.last;
         }
     }
 
-    pub(super) fn encode(self, out: &mut Vec<u8>) {
+    pub(super) fn encode(&self, out: &mut Vec<u8>) {
         out.push(NEXT_RUN);
         put_u64(out, self.schedule.0);
         self.put(out);
     }
 
-    fn put(self, out: &mut Vec<u8>) {
+    fn put(&self, out: &mut Vec<u8>) {
         put_time(out, self.next_at);
-        if let Some(LastRun { at, job, end }) = self.last {
+        if let Some(LastRun { at, job, end, earlier }) = &self.last {
             put_u64(out, LAST_RUN);
-            put_time(out, at);
+            put_time(out, *at);
             put_u64(out, job.0);
-            out.push(code(&ENDS, end));
+            out.push(code(&ENDS, *end));
+            if !earlier.is_empty() {
+                put_u64(out, LAST_RUN);
+                put_u64(out, earlier.len() as u64);
+                earlier.iter().for_each(|job| put_u64(out, job.0));
+            }
         }
         put_u64(out, self.runs_left.map_or(0, |runs| runs.saturating_add(1)));
     }
@@ -76,8 +81,13 @@ impl NextRun {
         let next_at = from.time()?;
         let (mut coded, mut last) = (from.u64()?, None);
         if coded == LAST_RUN {
-            last = Some(read_last_run(from)?);
+            let mut run = read_last_run(from)?;
             coded = from.u64()?;
+            if coded == LAST_RUN {
+                run.earlier = read_earlier(from)?;
+                coded = from.u64()?;
+            }
+            last = Some(run);
         }
         let runs_left = match coded {
             // A schedule is deleted after its last run.
@@ -162,7 +172,16 @@ pub(super) fn decode_schedule(from: &mut Reader<'_>) -> Result<Schedule, DecodeE
 fn read_last_run(from: &mut Reader<'_>) -> Result<LastRun, DecodeError> {
     let (at, job) = (from.time()?, JobId(from.below("a job's number", COUNT_MAX)?));
     let end = from.one_of(&ENDS, "the end of a run")?;
-    Ok(LastRun { at, job, end })
+    Ok(LastRun { at, job, end, earlier: Vec::new() })
+}
+
+fn read_earlier(from: &mut Reader<'_>) -> Result<Vec<JobId>, DecodeError> {
+    let count = match from.below("earlier runs", EARLIER_RUNS_MAX as u64 + 1)? {
+        // Without one there is no list.
+        0 => return Err(DecodeError::Range { field: "earlier runs", value: 0 }),
+        count => count,
+    };
+    (0..count).map(|_| from.below("a job's number", COUNT_MAX).map(JobId)).collect()
 }
 
 fn read_recurrence(from: &mut Reader<'_>) -> Result<Recurrence, DecodeError> {

@@ -175,10 +175,12 @@ pub(crate) fn golden() -> Vec<(&'static str, Record)> {
     let zoned_schedule = Schedule { recurrence: Recurrence::Zoned(cron, berlin), ..plain_schedule.clone() };
     let to_the_second = Cron { seconds: 1 | 1 << 59, ..Cron::ALWAYS };
     let to_the_second = Schedule { recurrence: Recurrence::Cron(to_the_second), ..plain_schedule.clone() };
-    let last = Some(LastRun { at, job: JobId(8), end: RunEnd::Done });
-    let ran_schedule = Schedule { last, ..plain_schedule.clone() };
-    let last = Some(LastRun { at, job: JobId(1 << 40), end: RunEnd::Running });
-    let running = NextRun { last, ..next_run(&full_schedule) };
+    let run = LastRun { at, job: JobId(8), end: RunEnd::Done, earlier: Vec::new() };
+    let ran_schedule = Schedule { last: Some(run.clone()), ..plain_schedule.clone() };
+    let run = LastRun { job: JobId(1 << 40), end: RunEnd::Running, ..run };
+    let running = NextRun { last: Some(run.clone()), ..next_run(&full_schedule) };
+    let run = LastRun { earlier: vec![JobId(3), JobId(1 << 39)], ..run };
+    let behind = NextRun { last: Some(run), ..next_run(&plain_schedule) };
     let plain_batch = jobs::plain_batch(JobId(9), "b-1", at);
     let over = BatchProgress {
         committed: true,
@@ -385,6 +387,7 @@ pub(crate) fn golden() -> Vec<(&'static str, Record)> {
         ("schedule_retry_default", Record::Schedule(Box::new(silent_schedule))),
         ("schedule_ran", Record::Schedule(Box::new(ran_schedule))),
         ("next_run_running", Record::NextRun(running)),
+        ("next_run_behind", Record::NextRun(behind)),
         ("put_spanned", Record::Put(Job { extra: Some(Box::new(spanned)), ..jobs::plain() })),
         ("put_coalesced", Record::Put(Job { extra: Some(Box::new(coalesced)), ..jobs::plain() })),
         ("put_joined", Record::Put(Job { state: JobState::Parked, extra: Some(Box::new(joined)), ..jobs::plain() })),

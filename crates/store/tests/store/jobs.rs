@@ -8,10 +8,10 @@ use proptest::option;
 use proptest::prelude::*;
 use windlass_engine::{
     Attempt, AttemptEnd, AttemptError, Attempts, Backoff, Batch, BatchProgress, Clash, Coalesce, Coalesced, Codec,
-    Cron, Cycle, Expiry, Extra, Failure, Holder, Job, JobId, JobState, KeySource, KeyUntil, LastRun, Lease, Member,
-    NewJob, OnExpiry, OwnPolicy, Payload, Policy, Priority, Progress, Protocol, Protocols, QueueId, QueueImage,
-    QueueKind, QueueRules, Rate, Recurrence, Retry, Role, RunEnd, SavedRates, Schedule, Stage, Throttle, Timestamp,
-    Token, Track, Unfit, Unique, Zone,
+    Cron, Cycle, EARLIER_RUNS_MAX, Expiry, Extra, Failure, Holder, Job, JobId, JobState, KeySource, KeyUntil, LastRun,
+    Lease, Member, NewJob, OnExpiry, OwnPolicy, Payload, Policy, Priority, Progress, Protocol, Protocols, QueueId,
+    QueueImage, QueueKind, QueueRules, Rate, Recurrence, Retry, Role, RunEnd, SavedRates, Schedule, Stage, Throttle,
+    Timestamp, Token, Track, Unfit, Unique, Zone,
 };
 
 /// The plainest job.
@@ -135,7 +135,9 @@ pub(crate) fn any_schedule() -> impl Strategy<Value = Schedule> {
 
 pub(crate) fn any_last_run() -> impl Strategy<Value = LastRun> {
     let end = prop_oneof![Just(RunEnd::Running), Just(RunEnd::Done), Just(RunEnd::Failed), Just(RunEnd::Dead)];
-    (any_time(), 0..1u64 << 63, end).prop_map(|(at, job, end)| LastRun { at, job: JobId(job), end })
+    let earlier = proptest::collection::vec((0..1u64 << 63).prop_map(JobId), 0..=EARLIER_RUNS_MAX);
+    let run = (any_time(), 0..1u64 << 63, end, earlier);
+    run.prop_map(|(at, job, end, earlier)| LastRun { at, job: JobId(job), end, earlier })
 }
 
 fn any_key_until() -> impl Strategy<Value = KeyUntil> {

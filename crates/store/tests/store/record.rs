@@ -44,8 +44,8 @@ fn any_record() -> impl Strategy<Value = Record> {
     ]
 }
 
-pub(crate) const fn next_run(schedule: &Schedule) -> NextRun {
-    let Schedule { id, next_at, runs_left, last, .. } = *schedule;
+pub(crate) fn next_run(schedule: &Schedule) -> NextRun {
+    let Schedule { id, next_at, runs_left, last, .. } = schedule.clone();
     NextRun { schedule: id, next_at, runs_left, last }
 }
 

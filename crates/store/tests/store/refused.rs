@@ -132,7 +132,9 @@ fn a_value_that_the_engine_never_writes_is_refused_by_its_field() {
         ("a recurrence", &[3][..], &[0][..]),
         ("the day rule", &[1, 2], &[0]),
         ("the end of a run", &[0, 60], &[1, 1, 5, 4, 0]),
-        ("a schedule's remaining runs", &[0, 60], &[1, 1, 5, 0, 1]),
+        ("a schedule's remaining runs", &[0, 60], &[1, 1, 5, 0, 1, 1, 4, 1]),
+        ("earlier runs", &[0, 60], &[1, 1, 5, 0, 1, 0, 0]),
+        ("earlier runs", &[0, 60], &[1, 1, 5, 0, 1, 33]),
     ] {
         let read = read(&schedule(0, &TEMPLATE, recurrence, runs));
         assert!(matches!(read, Err(DecodeError::Range { field, .. }) if field == expected), "{expected}: {read:?}");

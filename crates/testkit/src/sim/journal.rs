@@ -61,7 +61,7 @@ impl Journal {
                 Change::ScheduleMoved(id) => {
                     if let Some(schedule) = engine.schedule(id) {
                         let Some(kept) = self.schedules.get_mut(&id) else { panic!("{id:?} moved but was never put") };
-                        let Schedule { next_at, runs_left, last, .. } = *schedule;
+                        let Schedule { next_at, runs_left, last, .. } = schedule.clone();
                         (kept.next_at, kept.runs_left, kept.last) = (next_at, runs_left, last);
                     }
                 }
