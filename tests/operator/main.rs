@@ -11,6 +11,7 @@ mod daemon;
 mod draining;
 mod events;
 mod export;
+mod failures;
 mod http;
 #[cfg(feature = "sqlite")]
 mod import;

@@ -59,6 +59,9 @@ pub enum Condition {
     /// The policy of its queue treats it by this key; empty for jobs that have none. Only a queue knows keys, so
     /// [`Condition::holds`] does not. Daemons of version 5 of the link know it.
     OfKey(Bytes),
+    /// Its kind is exactly this: what it calls ([`JobReader::calls`]), which may be its queue; empty for a job whose body does
+    /// not show it. Daemons of version 5 of the link know it.
+    OfKind(Bytes),
 }
 
 /// An order of jobs. Dead and done jobs go by the time of their end, all others by number. Jobs that a filter selects by
@@ -129,7 +132,7 @@ pub enum Calls {
 impl Condition {
     /// Whether the condition is about a job's body.
     pub const fn reads_body(&self) -> bool {
-        matches!(self, Self::Body(_) | Self::Calls { .. } | Self::Type(_) | Self::Text(_))
+        matches!(self, Self::Body(_) | Self::Calls { .. } | Self::OfKind(_) | Self::Type(_) | Self::Text(_))
     }
 
     /// Whether a job fulfils the condition. Without a reader, those that need one hold for no job.
@@ -156,6 +159,11 @@ impl Condition {
                 Calls::Named(called) => is_like(called.as_bytes(), name.as_bytes()),
                 Calls::Queue => *or_queue && is_like(queue, name.as_bytes()),
                 Calls::Unknown => false,
+            }),
+            Self::OfKind(kind) => reader.is_some_and(|reader| match reader.calls(job) {
+                Calls::Named(called) => called.as_bytes() == kind,
+                Calls::Queue => queue == kind,
+                Calls::Unknown => kind.is_empty(),
             }),
             Self::Type(name) => reader.is_some_and(|reader| reader.has_type(job, name)),
             Self::Text(glob) => {
@@ -302,6 +310,13 @@ mod tests {
             (calls("*EUE", true), &job(None, b"", b""), true),
             (calls("queue", false), &job(None, b"", b""), false),
             (calls("queue", true), &job(None, b"", b"\xff"), false),
+            (Condition::OfKind("cat".into()), &plain, true),
+            (Condition::OfKind("c*".into()), &plain, false),
+            (Condition::OfKind("c*".into()), &job(None, b"", b"c*"), true),
+            (Condition::OfKind("queue".into()), &plain, false),
+            (Condition::OfKind("queue".into()), &job(None, b"", b""), true),
+            (Condition::OfKind("".into()), &job(None, b"", b"\xff"), true),
+            (Condition::OfKind("".into()), &plain, false),
             (Condition::Type("cat".into()), &plain, true),
             (Condition::Type("ca".into()), &plain, false),
             (Condition::Text(Glob::new(b"c?t7")), &plain, true),
@@ -310,7 +325,7 @@ mod tests {
         for (condition, job, expected) in table {
             let subject = Subject { job, queue: b"queue", batch: Some(b"batch") };
             assert_eq!(condition.holds(subject, 7, Some(&Plain)), expected, "{condition:?} {job:?}");
-            let needs_reader = matches!(condition, Condition::Calls { .. } | Condition::Type(_) | Condition::Text(_));
+            let needs_reader = condition.reads_body() && !matches!(condition, Condition::Body(_));
             assert_eq!(condition.holds(subject, 7, None), expected && !needs_reader, "without a reader: {condition:?}");
         }
     }

@@ -73,7 +73,10 @@ fn is_new(command: &Command) -> bool {
     else {
         return false;
     };
-    let is_new = |it: &Condition| matches!(it, Condition::FailedLike(_) | Condition::InBatch(_) | Condition::OfKey(_));
+    let is_new = |it: &Condition| {
+        use Condition::{FailedLike, InBatch, OfKey, OfKind};
+        matches!(it, FailedLike(_) | InBatch(_) | OfKey(_) | OfKind(_))
+    };
     filter.conditions.iter().any(is_new)
 }
 

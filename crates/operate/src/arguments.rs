@@ -91,7 +91,9 @@ pub(crate) enum Command {
     Queues(Sort),
     /// List jobs: the newest first, what runs next of the ready jobs of a queue, the last that died of dead ones.
     Jobs(Jobs),
-    /// Show dead jobs by their error. `retry --state dead --error-group ERROR` retries a group.
+    /// Show dead jobs by error and kind; with `--state retrying` those that have failed and are tried again.
+    ///
+    /// `retry`, `kill` and `delete` with `--state`, `--error-group` and `--exact-kind` change the jobs of a group.
     Dead(Conditions),
     /// Show everything about a job, and why it does not run.
     #[command(visible_alias = "why")]
@@ -225,7 +227,7 @@ macro_rules! parameters {
         $(#[$about])*
         #[derive(Debug, Args)]
         pub(crate) struct $Name {
-            $($(#[$option])* #[arg(long)] $name: Option<$Type>,)+
+            $($(#[$option])* #[arg(long)] pub(super) $name: Option<$Type>,)+
         }
 
         impl $Name {
@@ -249,6 +251,9 @@ parameters! {
     protocol: String,
     /// With this kind: FWP's jobtype, EventMQ's path and callable, otherwise the queue. A * stands for any text.
     kind: String,
+    /// With exactly this kind, as `dead` shows it; an empty one stands for jobs whose bodies do not show a kind.
+    #[arg(value_name = "KIND")]
+    exact_kind: String,
     /// With this coalescing key.
     key: String,
     /// That the policy of their queue treats by this key; an empty one stands for jobs without a key.
@@ -273,7 +278,7 @@ parameters! {
     text: String,
     /// With this text in the class or the message of the last failure, whatever the case; with a *, like all of it.
     error: String,
-    /// Whose last failure is of this group, as `dead` shows it.
+    /// Whose last failure is of this group, as `dead` shows it; an empty one stands for jobs without a failure.
     #[arg(value_name = "ERROR")]
     error_group: String,
 }

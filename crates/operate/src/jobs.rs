@@ -11,7 +11,7 @@ use windlass_daemon::progress::Counter;
 use crate::arguments::{Conditions, Jobs, LosingJobs, RetriedJobs, SomeJobs};
 use crate::client::{Client, failure, with_query};
 use crate::operator::Operator;
-use crate::show::{DEAD, JOBS, at, many, sort};
+use crate::show::{DEAD, JOBS, RETRYING, at, many, sort};
 use crate::terminal::confirm;
 
 /// Jobs that one request changes, so that a long change can be followed and stopped.
@@ -24,13 +24,20 @@ const SORTED_MAX: usize = 10_000;
 const IDS_MAX: usize = 500;
 
 impl Conditions {
-    /// Shows dead jobs by their error.
-    pub(super) async fn dead(&self, operator: &mut Operator<'_>) -> Result<(), Failure> {
+    /// Shows dead or retrying jobs by error and kind.
+    pub(super) async fn failures(&self, operator: &mut Operator<'_>) -> Result<(), Failure> {
         let found = operator.client.get(&with_query("/dead", &self.parameters())).await?;
         let groups = at(&found, "/groups").as_array().cloned().unwrap_or_default();
-        operator.rows(DEAD, &groups)?;
+        let (columns, which) = match self.state.as_deref() {
+            Some("retrying") => (RETRYING, "are tried next"),
+            Some(_) | None => (DEAD, "died last"),
+        };
+        operator.rows(columns, &groups)?;
         if *at(&found, "/is_complete") == false {
-            let _ = writeln!(io::stderr(), "there are more: these are the errors of the jobs that died last");
+            let _ = writeln!(io::stderr(), "there are more: these are the errors of the jobs that {which}");
+        }
+        if let Some(others @ 1..) = at(&found, "/other_jobs").as_u64() {
+            let _ = writeln!(io::stderr(), "of further errors and kinds: {}", counted(others, "job"));
         }
         Ok(())
     }

@@ -64,7 +64,7 @@ impl Operator<'_> {
             Command::Queues(by) => self.list(QUEUES, "/queues", by).await,
             Command::Workers(by) => self.list(WORKERS, "/workers", by).await,
             Command::Jobs(jobs) => jobs.run(self).await,
-            Command::Dead(conditions) => conditions.dead(self).await,
+            Command::Dead(conditions) => conditions.failures(self).await,
             Command::Job { id, body: false } => {
                 let id = self.client.job(id).await?;
                 self.object(&format!("/jobs/{id}"), show::job).await

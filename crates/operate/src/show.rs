@@ -39,6 +39,11 @@ pub(super) const DEAD: &[Column] = columns![
     "LAST JOB" text "/example", "ERROR" text "/error"
 ];
 
+pub(super) const RETRYING: &[Column] = columns![
+    "JOBS" number "/jobs", "FIRST" text "/first_at", "LAST" text "/last_at", "NEXT RETRY" text "/next_at",
+    "QUEUE" queues "", "KIND" text "/kind", "LAST JOB" text "/example", "ERROR" text "/error"
+];
+
 pub(super) const WORKERS: &[Column] = columns![
     "WORKER" text "/name", "STATE" text "/state", "PROTOCOL" text "/protocol", "HOST" text "/host", "PID" text "/pid",
     "LABELS" words "/labels", "MEMORY" bytes "/memory_bytes", "JOBS" number "/jobs", "CONNECTIONS" text "/connections",

@@ -111,6 +111,9 @@ pub(super) async fn retry(app: Shared, TwoParams(conditions, how): TwoParams<Con
     if how.rate.is_none() && how.to.is_none() {
         return change(&app, |_| Mutation::Requeue, conditions, &how).await;
     }
+    if !conditions.may_be_dead() {
+        return Err(Problem::bad_request("rate and to are for dead jobs: no other state is possible with them"));
+    }
     let rate = how.rate.map_or(u32::MAX, NonZeroU32::get);
     let delay_ms = |changed: u64| how.delay_ms.saturating_add(changed.saturating_mul(1_000) / u64::from(rate));
     let redrive = |changed| Mutation::Redrive { delay_ms: delay_ms(changed), per_second: rate };

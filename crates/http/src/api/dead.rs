@@ -1,4 +1,4 @@
-//! Dead letters by their error: a thousand dead jobs are often a few errors.
+//! Failures by their error and kind: a thousand dead jobs are often a few errors, and so are those that are still retried.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
@@ -7,19 +7,19 @@ use std::time::Duration;
 use axum::Json;
 use serde::Serialize;
 use utoipa::ToSchema;
-use windlass_engine::{Cursor, JobStateKind, JobView, Query, Reply, Timestamp, error_group};
+use windlass_engine::{Cursor, JobState, JobView, Query, Reply, Timestamp, error_group};
 
 use super::filter::Conditions;
 use super::pace::Pace;
 use super::view::view;
 use super::views::kind;
-use crate::app::{App, Shared};
+use crate::app::{App, Now, Shared};
 use crate::name::Name;
 use crate::params::Params;
 use crate::problem::{Outcome, Problem};
 use crate::time::moment_text;
 
-/// The most groups in an answer. Jobs of more errors are counted together.
+/// The most groups in an answer. Jobs of more groups are counted together.
 const GROUPS_MAX: usize = 200;
 
 /// Jobs of one look at the engine.
@@ -28,38 +28,41 @@ const PAGE: u32 = 500;
 /// How long one answer may take.
 const TIME_MAX: Duration = Duration::from_millis(500);
 
-/// Dead jobs by error.
+/// Dead or retrying jobs by error and kind.
 #[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct DeadGroups {
+pub(crate) struct ErrorGroups {
     /// The groups, those of most jobs first.
-    pub(crate) groups: Vec<DeadGroup>,
+    pub(crate) groups: Vec<ErrorGroup>,
     /// All jobs in these groups.
     pub(crate) jobs: u64,
-    /// Jobs of further errors.
+    /// Jobs of further groups.
     pub(crate) other_jobs: u64,
-    /// Whether all dead jobs were looked at. If not, these are those that died last.
+    /// Whether all such jobs were looked at. If not, these are the dead ones that died last, or the retrying ones that are
+    /// tried next.
     pub(crate) is_complete: bool,
 }
 
 view! {
-    /// Dead jobs with the same error.
-    DeadGroup(group: Group, name: String) {
-        /// The error: its class and message, with `*` for numbers, names in quotes and the like. As the parameter
-        /// `error_group` of a listing or a change it stands for exactly these jobs.
-        error: String = name,
+    /// Dead or retrying jobs with the same error and of the same kind.
+    ErrorGroup(group: Group, error: String, kind: String, now: Now) {
+        /// The error: its class and message, with `*` for numbers, names in quotes and the like; empty without one. The
+        /// parameters `error_group` and `exact_kind` of a listing or a change stand for exactly these jobs.
+        error: String = error,
+        /// The kind of the jobs; null if their bodies do not show it, for which `exact_kind` is empty.
+        kind: Option<String> = Some(kind).filter(|kind| !kind.is_empty()),
         /// How many.
         jobs: u64 = group.jobs,
-        /// When the first of them died, or failed for the last time.
+        /// When the first of them died, or failed for the last time. Of retrying jobs: since when one of them fails.
         first_at: Option<String> = moment_text(group.first),
-        /// When the last one did.
+        /// When the last one died, or failed for the last time.
         last_at: Option<String> = moment_text(group.last),
+        /// When the first of them is tried again; null of dead jobs.
+        next_at: Option<String> = group.next.and_then(|at| now.text(at)),
         /// One of the queues.
         queue: Name = Name(group.queues.first().cloned().unwrap_or_default()),
         /// How many queues there are.
         queues: usize = group.queues.len(),
-        /// The kind of one of the jobs, as far as its body shows it.
-        kind: Option<String> = group.kind,
-        /// The number of the job that died last.
+        /// The number of the job that died, or failed, last.
         example: u64 = group.example,
     }
 }
@@ -70,20 +73,22 @@ pub(crate) struct Group {
     jobs: u64,
     first: Timestamp,
     last: Timestamp,
+    /// By the engine's time.
+    next: Option<Timestamp>,
     queues: BTreeSet<bytes::Bytes>,
-    kind: Option<String>,
     example: u64,
 }
 
-/// Dead jobs by error
+/// Dead or retrying jobs by error and kind
 ///
-/// Conditions narrow the search. A search that takes long ends early.
+/// With `state=retrying` those that have failed and are tried again, otherwise the dead ones. Conditions narrow the search.
+/// A search that takes long ends early.
 #[utoipa::path(get, path = "/api/v1/dead", tag = "jobs", operation_id = "dead_groups", params(Conditions), responses(
-    (status = 200, body = DeadGroups), (status = 400, body = Problem)
+    (status = 200, body = ErrorGroups), (status = 400, body = Problem)
 ))]
-pub(crate) async fn groups(app: Shared, Params(conditions): Params<Conditions>) -> Outcome<Json<DeadGroups>> {
-    let mut filter = conditions.filter(&app).await?;
-    filter.state = Some(JobStateKind::Dead);
+pub(crate) async fn groups(app: Shared, Params(conditions): Params<Conditions>) -> Outcome<Json<ErrorGroups>> {
+    let conditions = conditions.failed()?;
+    let filter = conditions.filter(&app).await?;
     let (mut client, pace, mut after) = (app.client(), Pace::new(TIME_MAX), Some(Cursor::default()));
     let (mut groups, mut other_jobs) = (BTreeMap::new(), 0);
     while let Some(page) = after.take() {
@@ -95,30 +100,35 @@ pub(crate) async fn groups(app: Shared, Params(conditions): Params<Conditions>) 
             break;
         }
     }
-    let mut groups: Vec<DeadGroup> = groups.into_iter().map(|(error, group)| DeadGroup::of(group, error)).collect();
-    groups.sort_by(|one, other| other.jobs.cmp(&one.jobs).then_with(|| one.error.cmp(&other.error)));
+    let now = app.now();
+    let of = |((error, kind), group): ((String, String), Group)| ErrorGroup::of(group, error, kind, now);
+    let mut groups: Vec<ErrorGroup> = groups.into_iter().map(of).collect();
+    // They are in the order of error and kind, which those of as many jobs keep.
+    groups.sort_by_key(|group| std::cmp::Reverse(group.jobs));
     let jobs = groups.iter().map(|group| group.jobs).sum();
-    Ok(Json(DeadGroups { groups, jobs, other_jobs, is_complete: after.is_none() }))
+    Ok(Json(ErrorGroups { groups, jobs, other_jobs, is_complete: after.is_none() }))
 }
 
 /// Adds a job to its group. Returns 1 if there is no room for another group.
-fn add(groups: &mut BTreeMap<String, Group>, view: &JobView, app: &App) -> u64 {
+fn add(groups: &mut BTreeMap<(String, String), Group>, view: &JobView, app: &App) -> u64 {
     let failure = view.job.extra.as_deref().and_then(|extra| extra.failure.as_deref());
-    let error = failure.map(error_group).unwrap_or_default();
-    let at = failure.map_or(view.job.ready_at, |failure| failure.at);
+    let next = if let JobState::Retrying(at) = view.job.state { Some(at) } else { None };
+    let last = failure.map_or(view.job.ready_at, |failure| failure.at);
+    let first = failure.filter(|_| next.is_some()).map_or(last, |failure| failure.first_at);
     let is_full = groups.len() >= GROUPS_MAX;
-    let group = match groups.entry(error) {
+    let group = match groups.entry((failure.map(error_group).unwrap_or_default(), kind(view, app).unwrap_or_default()))
+    {
         Entry::Occupied(group) => group.into_mut(),
         Entry::Vacant(_) if is_full => return 1,
         Entry::Vacant(place) => {
-            let (queues, kind) = (BTreeSet::new(), kind(view, app));
-            place.insert(Group { jobs: 0, first: at, last: at, queues, kind, example: view.job.id.0 })
+            place.insert(Group { jobs: 0, first, last, next, queues: BTreeSet::new(), example: view.job.id.0 })
         }
     };
     group.jobs += 1;
-    group.first = group.first.min(at);
-    if at > group.last {
-        (group.last, group.example) = (at, view.job.id.0);
+    group.first = group.first.min(first);
+    group.next = group.next.min(next);
+    if last > group.last {
+        (group.last, group.example) = (last, view.job.id.0);
     }
     if group.queues.len() < GROUPS_MAX {
         group.queues.insert(view.queue.clone());

@@ -27,6 +27,8 @@ pub(crate) struct Conditions {
     /// With this kind: FWP's jobtype, EventMQ's path and callable. The kind of any other job is its queue. A `*` stands
     /// for any text; then the case of letters does not matter.
     kind: Option<String>,
+    /// With exactly this kind, as `GET /dead` has it; an empty one stands for jobs whose bodies do not show a kind.
+    exact_kind: Option<Name>,
     /// With this coalescing key.
     key: Option<Name>,
     /// That the policy of their queue treats by this key; an empty one stands for jobs without a key.
@@ -38,7 +40,7 @@ pub(crate) struct Conditions {
     /// With this text in the class or the message of the last failure, whatever the case of letters. With a `*`, which
     /// stands for any text, it is all of it: `CLASS: MESSAGE`.
     error: Option<String>,
-    /// Whose last failure is of this group: `error` of `GET /dead`.
+    /// Whose last failure is of this group: `error` of `GET /dead`; an empty one stands for jobs without a failure.
     error_group: Option<String>,
     /// In this batch, as a job or as one of its callbacks.
     batch: Option<Name>,
@@ -101,6 +103,20 @@ impl Conditions {
         self.batch.is_some()
     }
 
+    /// Of these, those that have failed: the dead ones, unless it is the retrying ones that are asked for.
+    pub(super) fn failed(self) -> Outcome<Self> {
+        match self.state {
+            None => Ok(Self { state: Some(State::Dead), ..self }),
+            Some(State::Dead | State::Retrying) => Ok(self),
+            Some(_) => Err(Problem::bad_request("only dead and retrying jobs have errors to group them by")),
+        }
+    }
+
+    /// Whether dead jobs may be among them.
+    pub(super) fn may_be_dead(&self) -> bool {
+        self.state.is_none_or(|state| state == State::Dead)
+    }
+
     /// Whether there is no condition: the filter matches all jobs.
     pub(super) fn is_empty(&self) -> bool {
         *self == Self::default()
@@ -131,7 +147,21 @@ impl Conditions {
 
     /// The conditions besides those that lead the engine to the jobs, the cheap ones first.
     fn others(self, app: &App) -> Vec<Condition> {
-        let Self { kind, key, policy_key, name, text, error, error_group, batch, worker, connection, ids, .. } = self;
+        let Self {
+            kind,
+            exact_kind,
+            key,
+            policy_key,
+            name,
+            text,
+            error,
+            error_group,
+            batch,
+            worker,
+            connection,
+            ids,
+            ..
+        } = self;
         let wall = app.now().wall;
         let since = |period: Period| Timestamp(wall.0.saturating_sub(period.as_ms()));
         let calls = |name: String| Condition::Calls { name: name.into(), or_queue: true };
@@ -149,6 +179,7 @@ impl Conditions {
             error.map(|error| Condition::Failure(error.into())),
             error_group.map(|group| Condition::FailedLike(group.into())),
             kind.map(calls),
+            exact_kind.map(|kind| Condition::OfKind(kind.0)),
         ];
         conditions.into_iter().flatten().collect()
     }

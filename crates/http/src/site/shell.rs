@@ -73,8 +73,8 @@ impl FromRequestParts<Arc<App>> for Shell {
         let counts = if shell.is_inside { app.stats().await.ok() } else { None };
         let pairs = form_urlencoded::parse(parts.uri.query().unwrap_or_default().as_bytes()).into_owned();
         // A form sends its empty fields, too. These are in no form, and ask for jobs without a key or an error.
-        let is_asked =
-            |(name, value): &(String, String)| !value.is_empty() || name == "policy_key" || name == "error_group";
+        let may_be_empty = ["policy_key", "error_group", "exact_kind"];
+        let is_asked = |(name, value): &(String, String)| !value.is_empty() || may_be_empty.contains(&name.as_str());
         let refusing = if shell.is_inside { refusing::look(app).await.into() } else { Arc::default() };
         Ok(Self { counts, refusing, asked: pairs.filter(is_asked).collect(), ..shell })
     }

@@ -30,7 +30,7 @@ const KINDS: &[&str] = &[
 
 /// How items look that an older peer cannot read.
 const NEW: &[&str] =
-    &["expires: By(", "listen: As(", "Collect {", "JobsBy {", "InBatch(", "FailedLike(", "Query(Attempts("];
+    &["expires: By(", "listen: As(", "Collect {", "JobsBy {", "InBatch(", "FailedLike(", "OfKind(", "Query(Attempts("];
 
 /// Returns how many of the items had something new.
 fn check<T: Item + DeserializeOwned + Debug>() -> usize {
