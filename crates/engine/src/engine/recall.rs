@@ -137,12 +137,17 @@ impl Engine {
         let mut free: Vec<_> = slots.filter(|slot| state.jobs.at(*slot).is_some_and(is_free)).collect();
         free.sort_by_key(|slot| std::cmp::Reverse(state.jobs.at(*slot).map(|job| job.id)));
         for slot in free {
-            let was_part = state.jobs.at(slot).is_some_and(Job::is_joined);
+            let job = state.jobs.at(slot);
+            let was_part = job.is_some_and(Job::is_joined);
+            let track = job.and_then(|job| job.extra.as_deref()?.track);
             if let Some(lead) = set_free(state, slot, Timestamp(0)) {
                 state.rejoined.extend([lead, slot]);
             } else if was_part {
                 state.left_alone.push(slot);
             }
+            // The time is not known yet. A move would record the year 1970 as that of the last change, and its client
+            // would read that until the job moves again.
+            state.jobs.update(slot, |job| job.extra.iter_mut().for_each(|extra| extra.track = track));
         }
     }
 

@@ -63,3 +63,21 @@ fn a_part_whose_leading_job_is_gone_with_the_daemon_waits_for_its_quiet_time() {
     broker.at(1_250, []);
     assert_eq!(taken(&mut broker), Some((2, b"two".to_vec())));
 }
+
+/// The time is not known while jobs are recovered.
+#[test]
+fn a_part_that_a_restart_makes_a_part_of_another_one_has_not_changed_in_the_year_1970() {
+    let mut broker = coalescing(Coalesce { latest: false, ..RULE });
+    broker.hear(1, foreground("u", "one").retry(9, Backoff::Fixed(50)));
+    for (now, text) in [(1_100, "two"), (1_200, "three")] {
+        broker.at(now, []);
+        assert_eq!(taken(&mut broker).map(|(job, _)| job), Some(1));
+        broker.hear(1, submit("u", text).track(9_000));
+        broker.hear(4, fail(1));
+    }
+    broker.at(1_250, []);
+    recover(&mut broker);
+    let changed_at = |job| broker.engine.job(JobId(job))?.extra.as_deref()?.track.map(|track| track.updated_at.0);
+    assert_eq!((broker.place(2), changed_at(2)), ("shelved".into(), Some(1_100)));
+    assert_eq!((broker.place(3), changed_at(3)), ("scheduled 1350".into(), Some(1_250)));
+}

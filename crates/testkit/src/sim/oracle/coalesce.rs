@@ -345,10 +345,7 @@ impl Oracle {
                 self.set_ahead(id, Some(lead), true);
             } else if waits && !self.is_behind(id) && (parked || free.is_some()) {
                 self.job_mut(id).job.state = JobState::Scheduled(Timestamp(0));
-                let track = free.and_then(|job| job.extra.as_deref()?.track);
-                let extra = self.job_mut(id).extra();
-                extra.track = track;
-                if extra.coalesced.as_deref().is_some_and(|it| it.joined) {
+                if self.job_mut(id).extra().coalesced.as_deref().is_some_and(|it| it.joined) {
                     self.left_alone.push(id);
                 }
             }
