@@ -10,7 +10,7 @@ use super::ended::end_of;
 use super::ends::expire_job;
 use super::joined::due_at;
 use super::place::{count, insert_job, is_used};
-use super::room::{check_bytes_for, check_room_for, make_way};
+use super::room::{check_bytes_for, check_memory_for, check_room_for, make_way};
 use super::serve::serve;
 use super::state::{FEW, State, own};
 use super::warnings::warn_keyless;
@@ -201,7 +201,7 @@ fn check_listeners(state: &State, client: ClientId, held: usize) -> Outcome {
     state.clients.get(client).ok_or(Refusal::OutOfPlace)?;
     let limit = state.limits.listeners_max;
     if held >= FEW {
-        check_bytes_for(state, Jobs::LISTENER_BYTES, 0)?;
+        check_memory_for(state, Jobs::LISTENER_BYTES)?;
     }
     if held >= limit as usize { Err(Capacity::QueueJobs.exceeded(limit, limit)) } else { Ok(()) }
 }

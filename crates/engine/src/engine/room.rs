@@ -101,6 +101,16 @@ pub(super) fn check_bytes_for(state: &State, bytes: u64, less: u64) -> Outcome {
     if stays.saturating_add(bytes) > limit {
         return Err(Capacity::JobBytes.exceeded(held, limit));
     }
+    check_memory_for(state, bytes)
+}
+
+/// Whether `bytes` more bytes fit into memory, which are no bytes of jobs: a client that joins a job must not be refused
+/// because the store of jobs is full.
+///
+/// # Errors
+///
+/// There would be too many bytes in memory.
+pub(super) fn check_memory_for(state: &State, bytes: u64) -> Outcome {
     let (resident, limit) = (state.resident_bytes(), state.limits.memory_max);
     if resident.saturating_add(bytes) > limit { Err(Capacity::JobBytes.exceeded(resident, limit)) } else { Ok(()) }
 }

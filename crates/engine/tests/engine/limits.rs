@@ -112,6 +112,20 @@ fn listeners() {
     assert_eq!((broker.engine.job_count(), broker.engine.queues().count()), (0, 0));
 }
 
+/// They take memory, and no bytes of jobs: a job that exists is joined when no new one is accepted.
+#[test]
+fn listeners_of_a_job_need_no_room_for_jobs() {
+    let mut broker = Broker::limited(|limits| limits.jobs_bytes_max = 100);
+    let job = || push("q").unique("k", Clash::Attach).listen();
+    broker.says(1, job(), ["1 new j1"]);
+    assert!(common::words(&broker.hear(1, push("q")))[0].contains("refused: daemon is full: bytes of jobs"));
+    (0..40).for_each(|_| broker.says(2, job(), ["2 attached j1"]));
+    broker.leave_memory(100);
+    let said: Vec<String> = (0..3).flat_map(|_| common::words(&broker.hear(2, job()))).collect();
+    assert_eq!(&said[..2], ["2 attached j1", "2 attached j1"]);
+    assert!(said[2].contains("refused: daemon is full: bytes of jobs"), "{said:?}");
+}
+
 #[test]
 fn a_job_neither_durable_nor_listened_to_is_refused() {
     let mut broker = Broker::new();
