@@ -11,13 +11,13 @@
 //! - A push wakes one sleeper at most, and hands out one job at most.
 //! - A client gets a job of another protocol only from a bridged queue.
 //! - A client gets no job that its protocol cannot express, until that may have changed.
-//! - A key leads to one of the jobs that hold it in any queue, and to the same one while these jobs stay.
+//! - A key leads to one of the jobs that hold it in any queue, and to the same one while these jobs stay where they are.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use windlass_engine::{
     Bridge, BulkCommand, ClientCommand, ClientId, Command, Engine, Event, Holder, JobCommand, JobId, JobRef,
-    LeaseCommand, Notice, Protocol, Pushed, QueueCommand, Reading, Reply, Timestamp, Token,
+    LeaseCommand, Notice, Protocol, Pushed, QueueCommand, QueueId, Reading, Reply, Timestamp, Token,
 };
 
 use super::oracle::{Oracle, id_of};
@@ -35,8 +35,8 @@ pub(crate) struct Laws {
     bridge: Bridge,
     /// Protocols that cannot express these jobs.
     wordless: BTreeSet<(JobId, Protocol)>,
-    /// The job to which a key led that these jobs held.
-    anywhere: BTreeMap<Vec<JobId>, JobId>,
+    /// The job to which a key led that these jobs held, each in this queue: the first queue that has one decides.
+    anywhere: BTreeMap<Vec<(JobId, QueueId)>, JobId>,
     /// Jobs whose end was acknowledged.
     ended: BTreeSet<JobId>,
     /// Jobs pushed in this run that were not handed out.
@@ -96,9 +96,9 @@ impl Laws {
     }
 
     /// Checks which of the holders of a key was found.
-    pub(crate) fn watch_anywhere(&mut self, holders: Vec<JobId>, found: Option<JobId>) {
+    pub(crate) fn watch_anywhere(&mut self, holders: Vec<(JobId, QueueId)>, found: Option<JobId>) {
         let Some(found) = found else { return assert!(holders.is_empty(), "{holders:?} hold the key") };
-        assert!(holders.contains(&found), "{holders:?} hold the key, {found:?} was found");
+        assert!(holders.iter().any(|(id, _)| *id == found), "{holders:?} hold the key, {found:?} was found");
         let before = *self.anywhere.entry(holders).or_insert(found);
         assert_eq!(before, found, "left: found before, right: now");
     }

@@ -52,10 +52,10 @@ impl Oracle {
         self.jobs.iter().find(|memo| memo.holds_key && holds(&memo.job)).map(id_of)
     }
 
-    /// The jobs that hold a key, in whatever queue.
-    pub(crate) fn holders(&self, protocol: Protocol, key: &[u8]) -> Vec<JobId> {
+    /// The jobs that hold a key, each with its queue.
+    pub(crate) fn holders(&self, protocol: Protocol, key: &[u8]) -> Vec<(JobId, QueueId)> {
         let holds = |memo: &&JobMemo| memo.holds_key && memo.job.protocol == protocol && memo.job.key() == Some(key);
-        self.jobs.iter().filter(holds).map(id_of).collect()
+        self.jobs.iter().filter(holds).map(|memo| (memo.job.id, memo.job.queue)).collect()
     }
 
     /// The job, if the client may name it.
