@@ -276,9 +276,10 @@ impl Life {
         self.judge(None, &heard, &said);
     }
 
-    /// Sends the command part by part first, as far as it has parts: the result must be the same. There are two
-    /// exceptions. If a job dies of it, or takes more bytes, dead jobs may be dropped between two parts. And if the limits
-    /// give a woken sleeper no time, a sleeper woken by one part oversleeps before the next command.
+    /// Sends the command part by part first, as far as it has parts: the result must be the same. There are three
+    /// exceptions. If a job dies of it, or takes more bytes, dead jobs may be dropped between two parts. If the limits
+    /// give a woken sleeper no time, a sleeper woken by one part oversleeps before the next command. And if a job may be
+    /// gone behind which others wait, these are due then, and start before the next command.
     fn ask_in_parts(&mut self, client: ClientId, command: Command) {
         let asleep = |client: &oracle::ClientMemo| matches!(client.waiting, oracle::Waiting::Asleep { .. });
         let oversleeps = self.world.limits.wake_ms == 0 && self.oracle.clients.iter().any(asleep);
@@ -287,7 +288,7 @@ impl Life {
             Command::Client(ClientCommand::Close) | Command::Client(ClientCommand::UnserveAll { .. })
         );
         let drops = self.oracle.kills(client) || self.oracle.has_dead_to_drop_for(client);
-        if in_parts && !oversleeps && !drops {
+        if in_parts && !oversleeps && !drops && !self.oracle.may_free_by(client) {
             self.come_to_rest();
             while self.engine.apply_in_part(client, &command, &mut self.context) {
                 self.oracle.see("Part::Done");

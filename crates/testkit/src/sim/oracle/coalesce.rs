@@ -181,6 +181,12 @@ impl Oracle {
         }
     }
 
+    /// Whether the end of this connection may end a job behind which another one waits.
+    pub(crate) fn may_free_by(&self, client: ClientId) -> bool {
+        let mut aheads = self.jobs.iter().filter_map(|memo| self.job(memo.ahead()?));
+        aheads.any(|ahead| ahead.connection() == Some(client) || ahead.job.listeners().contains(&client))
+    }
+
     /// A job waits for no other one any more: it is due, unless another one has the key of its identity.
     fn free(&mut self, id: JobId, at: Timestamp) {
         let was_part = self.job_mut(id).joined();
