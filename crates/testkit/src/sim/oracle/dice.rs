@@ -1,43 +1,59 @@
 //! What the engine rolls dice for: the oracle learns the outcome, and judges whether the engine may choose it.
 
-use windlass_engine::{Engine, Job, JobId, JobState};
+use windlass_engine::{Engine, Job, JobId, JobState, Timestamp};
 
 use super::Oracle;
+
+/// Until when the engine lets a job wait.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Chosen {
+    /// As its state says. After a failure, a submit that the job took in may have moved that.
+    state: Option<Timestamp>,
+    /// As its last failure says, whenever that was.
+    failure: Option<Timestamp>,
+}
+
+/// What a job waits for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum After {
+    Failure,
+    /// Of a worker. It leaves the last failure as it was, which may be of the same millisecond.
+    Loss,
+}
 
 impl Oracle {
     /// Learns what the engine has chosen by dice. Whether it may choose that is for [`Self::wait_ms`].
     pub(crate) fn learn(&mut self, engine: &Engine) {
-        let wait = |job: &Job| {
+        let chosen = |job: &Job| {
             let failure = job.extra.as_deref().and_then(|extra| extra.failure.as_ref());
-            let next_at = failure.and_then(|last| Some((self.by_engine(last.at), self.by_engine(last.next_at?))));
-            match job.state {
-                // After a failure of this turn a submit that the job took in may have moved its state.
-                JobState::Retrying(at) if next_at.is_none_or(|(failed_at, _)| failed_at != self.turn.0) => Some(at),
-                _ => next_at.map(|(_, next_at)| next_at),
-            }
+            let state = if let JobState::Retrying(at) = job.state { Some(at) } else { None };
+            Chosen { state, failure: failure.and_then(|last| last.next_at).map(|at| self.by_engine(at)) }
         };
-        self.chosen = engine.jobs().filter_map(|job| Some((job.id, wait(job)?))).collect();
+        self.chosen = engine.jobs().map(|job| (job.id, chosen(job))).collect();
     }
 
     /// The wait that the engine has chosen for a job, if it is one of these; otherwise the shortest of these. A job that
     /// gave way may be gone, or has no time of its own: the one that followed it waits in its place.
-    pub(super) fn wait_ms(&self, id: JobId, (least, step, steps): (u64, u64, u64)) -> u64 {
+    pub(super) fn wait_ms(&self, id: JobId, after: After, (least, step, steps): (u64, u64, u64)) -> u64 {
         let is_allowed = |ms: &u64| {
             let more = ms.checked_sub(least);
             more.is_some_and(|more| more.is_multiple_of(step) && more / step < steps)
         };
-        let who_waits = [Some(id), self.follower_of(id)].into_iter().flatten();
-        let mut chosen = who_waits.filter_map(|id| self.chosen.get(&id)).map(|at| at.ms_since(self.now));
-        chosen.find(is_allowed).unwrap_or(least)
+        let own = self.chosen.get(&id);
+        let said = own.filter(|_| after == After::Failure).and_then(|it| it.failure);
+        let follower = self.follower_of(id).and_then(|id| self.chosen.get(&id));
+        let states = [own, follower].into_iter().flatten().filter_map(|it| it.state);
+        let mut waits = said.into_iter().chain(states).map(|at| at.ms_since(self.now));
+        waits.find(is_allowed).unwrap_or(least)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use windlass_engine::{
-        Clash, ClientCommand, ClientId, ClientInfo, Coalesce, Command, Context, Engine, From, JobCommand, KeyUntil,
-        LeaseTerms, Limits, NewJob, Protocol, QueueCommand, QueueRules, Select, Tag, Take, TakeCommand, Timestamp,
-        Unique, Wait,
+        Backoff, Clash, ClientCommand, ClientId, ClientInfo, Coalesce, Command, Context, Engine, From, JobCommand,
+        JobRef, KeyUntil, LeaseCommand, LeaseTerms, Limits, NewJob, Proof, Protocol, QueueCommand, QueueRules, Retry,
+        Select, Tag, Take, TakeCommand, Unique, Wait,
     };
 
     use super::*;
@@ -63,6 +79,11 @@ mod tests {
 
         fn ask(&mut self, client: u64, command: impl Into<Command>) {
             self.now += 1;
+            self.ask_at_once(client, command);
+        }
+
+        /// In the same millisecond as the last one.
+        fn ask_at_once(&mut self, client: u64, command: impl Into<Command>) {
             let (client, command) = (ClientId(client), command.into());
             let mut context = Context::new(Timestamp(self.now), self.now);
             self.oracle.begin(context.now, context.clock);
@@ -79,10 +100,15 @@ mod tests {
         }
 
         fn take(&mut self) {
+            self.ask(2, ClientCommand::Open(ClientInfo::default()));
+            self.now += 1;
+            self.take_at_once();
+        }
+
+        fn take_at_once(&mut self) {
             let from = From::Listed { queues: vec!["q".into()], lease: LeaseTerms::CONNECTION };
             let take = Take { from, select: Select::ListOrder, wait: Wait::No, worker: "w".into() };
-            self.ask(2, ClientCommand::Open(ClientInfo::default()));
-            self.ask(2, TakeCommand::Take(take));
+            self.ask_at_once(2, TakeCommand::Take(take));
         }
     }
 
@@ -98,5 +124,26 @@ mod tests {
         both.ask(2, ClientCommand::Close);
         let jobs: Vec<&Job> = both.engine.jobs().collect();
         assert!(matches!(jobs[..], [Job { state: JobState::Retrying(_), attempts: 0, .. }]), "{jobs:?}");
+    }
+
+    /// The pause after the loss has nothing to do with the wait after the failure. (Seed 11328.)
+    #[test]
+    fn a_worker_may_be_lost_in_the_millisecond_of_a_failure() {
+        for now in 0..20 {
+            let mut both = Both::new();
+            both.now += now;
+            let retry = Retry { failures_max: 9, losses_max: 0, backoff: Backoff::None };
+            let new = NewJob { retry, ..NewJob::new(Protocol::GEARMAN, "q".into(), "body".into()) };
+            both.ask(1, JobCommand::Push(Box::new(new)));
+            both.take();
+            both.ask(2, ClientCommand::Close);
+            both.take();
+            let (job, proof) = (JobRef::Id(JobId(1)), Proof::Connection);
+            both.ask_at_once(2, LeaseCommand::Fail { job, proof, failure: Box::default() });
+            both.take_at_once();
+            both.ask_at_once(2, ClientCommand::Close);
+            let jobs: Vec<&Job> = both.engine.jobs().collect();
+            assert!(matches!(jobs[..], [Job { state: JobState::Retrying(_), failures: 1, .. }]), "{jobs:?}");
+        }
     }
 }

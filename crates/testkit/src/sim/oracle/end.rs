@@ -6,6 +6,7 @@ use windlass_engine::{
     LOSSES, Notice, OnDead as _, OnExpiry, Proof, Protocol, QueueKind, Refusal, RepayTo, Reply, Timestamp, Token,
 };
 
+use super::dice::After;
 use super::{Answer, JobMemo, Oracle};
 use crate::sim::on_dead::Reports;
 
@@ -174,7 +175,7 @@ impl Oracle {
         if i64::from(failures) > i64::from(retry.failures_max) || memo.is_abandoned() {
             return self.give_up(id, end);
         }
-        let wait_ms = self.wait_ms(id, Self::backoff(retry.backoff, failures));
+        let wait_ms = self.wait_ms(id, After::Failure, Self::backoff(retry.backoff, failures));
         let at = now.after_ms(wait_ms);
         let next_at = Some(wall.after_ms(wait_ms));
         self.job_mut(id).extra().failure.iter_mut().for_each(|failure| failure.next_at = next_at);
@@ -368,7 +369,7 @@ impl Oracle {
             return self.make_ready(id, None);
         }
         self.see("Loss::Pauses");
-        let pause_ms = self.wait_ms(id, (pause_ms, 1, pause_ms));
+        let pause_ms = self.wait_ms(id, After::Loss, (pause_ms, 1, pause_ms));
         self.pause(id, self.now.after_ms(pause_ms));
     }
 

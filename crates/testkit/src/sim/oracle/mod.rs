@@ -104,7 +104,7 @@ pub(crate) struct Oracle {
     /// The time and the clocks of this turn.
     turn: (Timestamp, Clock),
     /// Until when the engine lets jobs wait that failed, or whose workers were lost. It rolls dice for that.
-    chosen: BTreeMap<JobId, Timestamp>,
+    chosen: BTreeMap<JobId, dice::Chosen>,
     /// Parts of jobs that ended with the daemon before.
     left_alone: Vec<JobId>,
     said: Vec<(ClientId, Event)>,
