@@ -1,6 +1,6 @@
 //! Jobs that are a part of another one: parked behind it, they end as it ends (`give_way` says how that comes about).
 
-use super::place::{behind, move_job, remember_move};
+use super::place::{behind, move_job, remember_put};
 use super::state::State;
 use crate::context::Context;
 use crate::ids::{JobId, Timestamp};
@@ -32,18 +32,25 @@ fn set_behind(state: &mut State, slot: Slot, behind: Option<JobId>, joined: bool
 }
 
 /// The job ahead of a parked one is over, or gone: it is due at this time. If another job has the key of the identity by now,
-/// it is a part of that one, which is returned.
+/// it is a part of that one, which is returned. If none has it, a part stands alone, and the caller journals that: later
+/// submits may become it, and must not end with the run of the job that led before, should that one come back.
 pub(super) fn set_free(state: &mut State, slot: Slot, at: Timestamp) -> Option<Slot> {
-    let id = state.jobs.at(slot)?.id;
+    let was_part = state.jobs.at(slot)?.is_joined();
     move_job(state, slot, JobState::Scheduled(at));
-    if state.jobs.claim_key(slot, &mut state.timers) {
-        return None;
+    let lead = if state.jobs.claim_key(slot, &mut state.timers) { None } else { lead_of(state, slot) };
+    match lead {
+        Some(lead) => join(state, slot, lead),
+        None if was_part => set_behind(state, slot, None, false),
+        None => {}
     }
+    lead
+}
+
+/// The job that has the key of this one, unless it is over or waits for this one.
+fn lead_of(state: &State, slot: Slot) -> Option<Slot> {
     let job = state.jobs.at(slot)?;
     let lead = state.jobs.keyed(job.queue, job.protocol, job.key()?)?;
-    state.jobs.at(lead).filter(|job| !job.is_over() && job.behind() != Some(id))?;
-    join(state, slot, lead);
-    Some(lead)
+    state.jobs.at(lead).filter(|lead| !lead.is_over() && lead.behind() != Some(job.id)).map(|_| lead)
 }
 
 /// The quiet time after a submit may not be over when its job becomes a part of another one. Nothing remembers when it is, so
@@ -66,8 +73,8 @@ pub(super) fn await_quiet(state: &mut State, slot: Slot, context: &mut Context) 
     let until = quiet_from_now(state, job);
     if until > state.wall() {
         move_job(state, slot, JobState::Scheduled(until));
-        remember_move(state, slot, context);
     }
+    remember_put(state, slot, context);
 }
 
 /// The jobs that are a part of this one, each behind the one of which it is a part.

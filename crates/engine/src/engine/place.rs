@@ -121,9 +121,10 @@ fn is_over(state: &mut State, (id, ahead): (JobId, Option<JobId>), context: &mut
     }
     for slot in behind(state, id).into_iter().rev() {
         let Some(job) = state.jobs.at(slot).filter(|job| job.state == JobState::Parked) else { continue };
-        let at = state.wall().max(quiet_until(state, job));
-        if let Some(lead) = set_free(state, slot, at) {
-            [lead, slot].into_iter().for_each(|slot| remember_put(state, slot, context));
+        let (at, was_part) = (state.wall().max(quiet_until(state, job)), job.is_joined());
+        let lead = set_free(state, slot, at);
+        if was_part || lead.is_some() {
+            lead.into_iter().chain([slot]).for_each(|slot| remember_put(state, slot, context));
         }
     }
 }

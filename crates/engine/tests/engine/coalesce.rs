@@ -9,6 +9,7 @@ use windlass_engine::{
 
 use crate::common::*;
 
+mod freed;
 mod joins;
 
 const RULE: Coalesce = Coalesce { by_key: false, latest: true, quiet_ms: 100, at_most_ms: Some(250), once_more: true };

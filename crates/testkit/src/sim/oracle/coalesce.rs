@@ -207,6 +207,8 @@ impl Oracle {
         if let Some(lead) = holder.filter(leads) {
             self.see("Coalesce::JoinsAnother");
             self.join(id, lead);
+        } else if was_part {
+            self.set_ahead(id, None, false);
         }
     }
 
@@ -352,6 +354,7 @@ impl Oracle {
             } else if waits && !self.is_behind(id) && (parked || free.is_some()) {
                 self.job_mut(id).job.state = JobState::Scheduled(Timestamp(0));
                 if self.job_mut(id).extra().coalesced.as_deref().is_some_and(|it| it.joined) {
+                    self.set_ahead(id, None, false);
                     self.left_alone.push(id);
                 }
             }
