@@ -213,6 +213,13 @@ impl Engine {
         self.state.jobs.at(self.state.jobs.named(name, |_| true)?)
     }
 
+    /// Whether a job holds its coalescing key.
+    #[cfg(any(test, debug_assertions, feature = "testing"))]
+    pub fn holds_key(&self, id: JobId) -> bool {
+        let holder = |job: &Job| self.state.jobs.keyed(job.queue, job.protocol, job.key()?);
+        self.job(id).and_then(holder).is_some_and(|slot| self.state.jobs.slot(id) == Some(slot))
+    }
+
     /// All jobs, in arbitrary order.
     pub fn jobs(&self) -> impl Iterator<Item = &Job> {
         self.state.jobs.iter().map(|(_, job)| job)

@@ -108,6 +108,11 @@ impl Oracle {
         for memo in &self.jobs {
             let Some(job) = engine.job(memo.job.id) else { panic!("the engine lost {:?}", memo.job) };
             assert_eq!(plain(job), plain(&memo.job), "left: the engine's job, right: the oracle's");
+            assert_eq!(
+                engine.holds_key(job.id),
+                memo.holds_key,
+                "left: whether {job:?} holds its key, right: the oracle's"
+            );
             assert_eq!(self.queue(memo.job.queue).id, Some(job.queue), "{:?} is in another queue", job.id);
             if job.state == JobState::Ready {
                 lines.entry(memo.job.queue).or_default().push(job);
