@@ -7,11 +7,13 @@
 use super::place::{behind, move_job, remember_move, remember_put};
 use super::policies::read_key;
 use super::requeue::suits_anew;
+use super::room::{check_bytes_for, check_memory_for};
 use super::state::State;
 use crate::context::Context;
 use crate::ids::{JobId, Protocol, QueueId, Timestamp};
 use crate::jobs::{Coalesced, Expiry, Job, JobState, KeyUntil, Slot};
 use crate::queues::{Coalesce, Facts, READ_KEY};
+use crate::refusal::Outcome;
 use crate::request::{Clash, NewJob, Unique};
 
 /// Keys of submits with times of their own begin with [`READ_KEY`] and this.
@@ -113,6 +115,21 @@ pub(super) fn add_submits(state: &mut State, slot: Slot, more: u32, since: Times
         let (submits, attempts) = (earlier.submits.saturating_add(more), job.attempts);
         job.extra_mut().coalesced = Some(Box::new(Coalesced { since, submits, attempts, ..earlier }));
     });
+}
+
+/// Whether there is room for a submit that becomes a job that waits. Only a body that is longer than the one that it
+/// replaces needs room for jobs.
+///
+/// # Errors
+///
+/// There is none.
+pub(super) fn check_submit(state: &State, slot: Slot, new: &NewJob, rule: Coalesce) -> Outcome {
+    let (body, before) = (new.body.len() as u64, state.jobs.at(slot).map_or(0, |job| job.payload.body_len()) as u64);
+    match rule.latest {
+        true if body > before => check_bytes_for(state, body, before),
+        true => check_memory_for(state, body),
+        false => Ok(()),
+    }
 }
 
 /// A submit becomes a job that waits.

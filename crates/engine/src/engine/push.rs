@@ -5,12 +5,14 @@ use bytes::Bytes;
 use super::attach::{name_collector, outlast, retry_of};
 use super::call::Call;
 use super::checks::{check_body, check_names};
-use super::coalesce::{Standing, absorb, apart, begin, come_back, identity, key_of, since, standing, stands_for_body};
+use super::coalesce::{
+    Standing, absorb, apart, begin, check_submit, come_back, identity, key_of, since, standing, stands_for_body,
+};
 use super::ended::end_of;
 use super::ends::expire_job;
 use super::joined::due_at;
 use super::place::{count, insert_job, is_used};
-use super::room::{check_bytes_for, check_memory_for, check_room_for, make_way};
+use super::room::{check_memory_for, check_room_for, make_way};
 use super::serve::serve;
 use super::state::{FEW, State, own};
 use super::warnings::warn_keyless;
@@ -125,8 +127,7 @@ fn coalesce_by(
 ) -> Outcome<(JobId, bool, Pushed)> {
     let behind = match held.map(|(slot, clash)| (slot, clash, standing(state, slot))) {
         Some((slot, clash, Standing::Waits)) => {
-            let before = state.jobs.at(slot).map_or(0, |job| job.payload.body_len());
-            check_bytes_for(state, new.body.len() as u64, before as u64)?;
+            check_submit(state, slot, new, rule)?;
             let pushed = coalesce(state, client, slot, clash, new, context)?;
             let at = due_at(state, since(state, slot), rule);
             let expires = expires(state, queue, &NewJob { not_before: Some(at), ..new.clone() });

@@ -81,3 +81,17 @@ fn a_part_that_a_restart_makes_a_part_of_another_one_has_not_changed_in_the_year
     assert_eq!((broker.place(2), changed_at(2)), ("shelved".into(), Some(1_100)));
     assert_eq!((broker.place(3), changed_at(3)), ("scheduled 1350".into(), Some(1_250)));
 }
+
+#[test]
+fn a_submit_that_becomes_a_job_is_refused_only_for_room_that_it_takes() {
+    for latest in [true, false] {
+        let mut broker = Broker::limited(|limits| limits.jobs_bytes_max = 100);
+        broker.hear(1, rule(Coalesce { latest, ..RULE }));
+        broker.says(1, submit("u", "three"), ["1 new j1"]);
+        assert!(words(&broker.hear(1, submit("v", "")))[0].starts_with("1 refused: daemon is full"));
+        broker.says(1, submit("u", "one"), ["1 attached j1"]);
+        let said = words(&broker.hear(1, submit("u", "seven")));
+        assert_eq!(said[0].starts_with("1 refused: daemon is full"), latest, "{said:?}");
+        assert_eq!(body(&broker, 1), if latest { &b"one"[..] } else { b"three" });
+    }
+}

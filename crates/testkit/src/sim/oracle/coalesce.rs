@@ -55,7 +55,9 @@ impl Oracle {
         let job = &self.job_mut(id).job;
         let (runs, over, body) = (job.lease().is_some(), is_over(&job.state), job.payload.body().len());
         if !runs && !over {
-            self.judge_bytes(new.body.len() as u64, body as u64)?;
+            if rule.latest && new.body.len() > body {
+                self.judge_bytes(new.body.len() as u64, body as u64)?;
+            }
             let met = self.meet(client, (id, clash), new)?;
             self.absorb(id, new, rule);
             return Ok(met);
