@@ -70,6 +70,8 @@ fn do_due(state: &mut State, context: &mut Context) {
     while let (at, Some(due)) = next_due(state)
         && at <= state.now
     {
+        // What the last command used has no caller any more, and may give way to what is due.
+        state.queues.begin();
         match due {
             Due::Job => job_due(state, context),
             Due::Timer => fire(state, context),

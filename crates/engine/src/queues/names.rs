@@ -72,7 +72,7 @@ impl Queue {
 }
 
 impl Queues {
-    /// A command begins.
+    /// A command begins, or something is due.
     pub(crate) const fn begin(&mut self) {
         self.uses.begun = self.uses.count;
     }

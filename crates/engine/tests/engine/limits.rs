@@ -85,6 +85,19 @@ fn unused_queues_make_room_for_new_names() {
     assert!(broker.warnings.iter().any(|warning| warning.kind == WarningKind::QueuesNearlyFull));
 }
 
+/// A schedule's run is no part of the command before it, which used the only queue.
+#[test]
+fn a_queue_that_the_last_command_used_makes_room_for_what_is_due() {
+    let mut broker = Broker::limited(|limits| limits.queues_max = 1);
+    broker.hear(1, common::every(100, push("due")));
+    broker.says(1, push("q"), ["1 new j2"]);
+    broker.says(2, take(["q"]), ["2 took j2.1"]);
+    broker.says(2, common::finish(2), ["2 finished j2"]);
+    broker.says(2, take(["q"]), ["2 empty"]);
+    broker.at(1_100, []);
+    assert_eq!(broker.place(3), "ready");
+}
+
 #[test]
 fn bytes_of_jobs() {
     let mut broker = Broker::limited(|limits| limits.jobs_bytes_max = 1_000);

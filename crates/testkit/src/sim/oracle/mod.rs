@@ -214,7 +214,7 @@ impl Oracle {
         self.end_page(client, changed, next)
     }
 
-    /// What has used a queue until now does not keep its name for this command.
+    /// What has used a queue until now does not keep its name for this command, or for what is due.
     const fn begin_command(&mut self) {
         self.uses.1 = self.uses.0;
     }
@@ -267,6 +267,7 @@ impl Oracle {
         self.await_workers();
         self.await_return();
         while let Some((at, due)) = self.next_due().filter(|(at, _)| *at <= self.now) {
+            self.begin_command();
             match due {
                 Due::JobState(id) => self.place_due(id),
                 Due::Lease(id) => self.lease_due(id),
