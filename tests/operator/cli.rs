@@ -119,7 +119,7 @@ fn the_command_line_overrides_the_environment() {
 fn mistakes_give_one_line_and_exit_2() {
     let dir = tempfile::tempdir().unwrap();
     let path = write(dir.path(), "data_dir = \"x\"\nno_such_key = 1\n");
-    let spot = format!("{path}:2:1: unknown field `no_such_key`, expected one of ");
+    let spot = format!("{path}:2:1: unknown key `no_such_key`; the nearest is ");
     let table: [(&[&str], &str); 11] = [
         (&["swerve"], "unrecognized subcommand 'swerve'"),
         (&["serve", "--sett", "x"], "unexpected argument '--sett' found"),

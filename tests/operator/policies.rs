@@ -49,7 +49,11 @@ fn a_policy_set_while_jobs_wait_holds_over_restarts_and_reloads_until_its_sectio
     let by_header = json!({"key": {"header": "Tenant"}, "ordered": true});
     for (policy, reason) in [
         (json!({"ordered": true}), "key must be given"),
-        (json!({"codec": "json"}), "no other rules"),
+        (
+            json!({"codec": "json"}),
+            "unknown key `codec`: there are `rate`, `key`, `per_key`, `fair`, `weights` and `ordered`",
+        ),
+        (json!({"rate": 5}), "rate: expected an object, not the number 5"),
         (json!({"rate": {"jobs": 0, "per": "1s"}}), "more than 0"),
         (json!({"key": {"header": "x".repeat(65 << 10)}, "fair": true}), "at most 65536 bytes"),
     ] {

@@ -305,7 +305,7 @@ fn an_invalid_configuration_changes_nothing() {
     let mistakes = [
         ("jobs_max = 1000000", "jobs_max = 0", "limits.jobs_max: "),
         ("level = \"info\"", "level = \"loud\"", "log.level: "),
-        ("[log]", "[lug]", "unknown field `lug`"),
+        ("[log]", "[lug]", "unknown key `lug`; the nearest is `log`"),
         ("secret", "nothing", "faktory.password_file: "),
     ];
     fs::write(scene.file("secret"), "after\n").unwrap();

@@ -35,8 +35,17 @@ pub(crate) fn resolve_with(
         config.keep_only(&settings.only);
     }
     last(&mut config);
-    config.check()?;
+    config.check().map_err(|error| in_file(settings, error))?;
     Ok(config)
+}
+
+/// The error with its place in the file, unless what overrides the file has caused it.
+fn in_file(settings: &Settings, error: Error) -> Error {
+    let Some(path) = &settings.file else { return error };
+    let Ok(text) = windlass_config::read(path) else { return error };
+    let alone = Config::parse(path, &text).and_then(|config| config.check());
+    let is_same = alone.is_err_and(|other| other.to_string() == error.to_string());
+    if is_same { error.placed(path, &text) } else { error }
 }
 
 fn overrides(settings: &Settings) -> Result<Vec<Override>, Error> {
@@ -103,6 +112,25 @@ mod tests {
     #[test]
     fn without_options_the_defaults_count() {
         assert_eq!(resolve(&Settings::default(), []).unwrap(), Config::default());
+    }
+
+    #[test]
+    fn a_senseless_value_is_shown_in_the_file_that_has_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("windlass.toml");
+        fs::write(&file, "[server]\nbacklog = 0\n[queues.mail]\nfair = true\n").unwrap();
+        let said = |set: &[&str]| resolve(&settings(Some(file.clone()), set), []).unwrap_err().to_string();
+        let place = |at: &str| format!("{}:{at}", file.display());
+        assert!(said(&[]).starts_with(&place("2:1: server.backlog: must be more than 0\n")), "{}", said(&[]));
+        // The file's value is not what is wrong.
+        assert_eq!(
+            said(&["server.threads=1", "limits.jobs_max=0", "server.backlog=1"]),
+            "limits.jobs_max: must be more than 0"
+        );
+        fs::write(&file, "[queues.mail]\nfair = true\n").unwrap();
+        let expected =
+            place("1:9: queues: mail: key must be given with per_key, fair and ordered\n  |\n1 | [queues.mail]\n");
+        assert!(said(&[]).starts_with(&expected), "{}", said(&[]));
     }
 
     #[test]

@@ -7,12 +7,13 @@ use std::ops::Range;
 use std::path::PathBuf;
 
 use crate::secret::shown_bytes;
+use crate::words::system;
 
 /// Why a configuration cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The file cannot be read.
-    #[error("cannot read {}: {reason}", path.display())]
+    #[error("cannot read {}: {}", path.display(), system(reason))]
     Unreadable {
         /// The file.
         path: PathBuf,
@@ -72,7 +73,7 @@ pub enum TlsError {
         with: &'static str,
     },
     /// A file cannot be read.
-    #[error("{key}: cannot read {}: {reason}", path.display())]
+    #[error("{key}: cannot read {}: {}", path.display(), system(reason))]
     Unreadable {
         /// The key with the file's name.
         key: &'static str,

@@ -5,8 +5,10 @@ use std::ops::Range;
 use std::path::Path;
 
 use serde::de::DeserializeOwned;
+use toml::de::{DeTable, DeValue};
 
-use crate::error::{Error, Spot};
+use crate::error::{Error, Spot, TlsError};
+use crate::words::Words;
 
 /// A wrong value at a place in the text, which its section finds only after the text was read.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,14 +36,6 @@ pub fn read(path: &Path) -> Result<String, Error> {
     fs::read_to_string(path).map_err(|reason| Error::Unreadable { path: path.to_owned(), reason })
 }
 
-/// A library's message without the types of our language.
-pub(crate) fn plain(message: &str) -> String {
-    let types = [("usize", ""), ("u64", ""), ("u32", " below 2^32"), ("u16", " below 65536"), ("u8", " below 256")];
-    types.into_iter().fold(message.to_owned(), |text, (name, limit)| {
-        text.replace(&format!("expected {name}"), &format!("expected a whole number{limit}"))
-    })
-}
-
 /// Reads a configuration from the text of a file; the path is for messages only. Checks only the form.
 ///
 /// # Errors
@@ -50,6 +44,82 @@ pub(crate) fn plain(message: &str) -> String {
 pub fn parse<C: DeserializeOwned>(path: &Path, text: &str) -> Result<C, Error> {
     toml::from_str(text).map_err(|error| {
         let range = error.span().unwrap_or_default();
-        Misplaced { range, message: plain(error.message()) }.within(path, text)
+        Misplaced { range, message: Words::TOML.of(error.message()) }.within(path, text)
     })
+}
+
+impl Error {
+    /// The same error with its place in the text of the file, if the key is there.
+    #[must_use]
+    pub fn placed(self, path: &Path, text: &str) -> Self {
+        let message = match &self {
+            Self::Senseless { .. } => self.to_string(),
+            // The missing key has no place.
+            Self::Tls { protocol, reason: TlsError::Missing { with, .. } } => format!("{protocol}.tls.{with}"),
+            Self::Tls { .. } => self.to_string(),
+            Self::Unreadable { .. } | Self::Malformed { .. } | Self::Override { .. } => return self,
+        };
+        match place(text, &message) {
+            Some(range) => Misplaced { range, message: self.to_string() }.within(path, text),
+            None => self,
+        }
+    }
+}
+
+/// The place of the key that a message is about: `queues: mail: ttl must be more than 0` is about `queues.mail.ttl`.
+fn place(text: &str, message: &str) -> Option<Range<usize>> {
+    let file = DeTable::parse(text).ok()?;
+    let (mut found, mut key) = (None, String::new());
+    for part in message.split(": ") {
+        let at = |name: &str| find(file.get_ref(), &format!("{key}{name}"));
+        if let Some(range) = at(part) {
+            found = Some(range);
+        } else {
+            return part.split(' ').next().and_then(at).or(found);
+        }
+        key = format!("{key}{part}.");
+    }
+    found
+}
+
+/// The place of a key in a table. Its names may have dots.
+fn find(table: &DeTable<'_>, key: &str) -> Option<Range<usize>> {
+    table.iter().find_map(|(name, value)| {
+        let rest = key.strip_prefix(&name.get_ref().escape_debug().to_string())?;
+        if rest.is_empty() {
+            return Some(name.span());
+        }
+        let DeValue::Table(section) = value.get_ref() else { return None };
+        find(section, rest.strip_prefix('.')?)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_senseless_value_shows_its_place() {
+        let text = "data_dir = ''\n[queues.mail]\nfair = true\n[queues.\"a.b c\"]\nttl = '0s'\nper_key = { running = 0 }\n\
+                    [gearman.tls]\ncertificate = 'x'\n";
+        let senseless = |key: &'static str, reason: &str| Error::senseless(key, reason);
+        let missing = Error::Tls { protocol: "gearman", reason: TlsError::Missing { key: "key", with: "certificate" } };
+        let table = [
+            (senseless("data_dir", "must not be empty"), Some("1:1: data_dir: must not be empty")),
+            (senseless("queues", "mail: key must be given"), Some("2:9: queues: mail: key must be given")),
+            (senseless("queues", "a.b c: ttl must be more than 0"), Some("5:1: queues: a.b c: ttl must be")),
+            (
+                senseless("queues", "a.b c: per_key.running must be"),
+                Some("6:13: queues: a.b c: per_key.running must be"),
+            ),
+            (missing, Some("8:1: gearman.tls.key: must be given with certificate")),
+            (senseless("server.backlog", "must be more than 0"), None),
+        ];
+        for (error, expected) in table {
+            let plain = error.to_string();
+            let said = error.placed(Path::new("f"), text).to_string();
+            let is_as_expected = expected.map_or(said == plain, |place| said.starts_with(&format!("f:{place}")));
+            assert!(is_as_expected, "{said}");
+        }
+    }
 }

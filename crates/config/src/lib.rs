@@ -6,7 +6,8 @@
 //!
 //! Reading order: `section` (how a section is written) · `text`, `quantity` and `address` (formats of values) · `tls`, `throttle` and `secret` (keys that several
 //! sections have) · `rules` (checks that several sections need) · `file` (text to a configuration) · `overrides`
-//! (single keys from elsewhere) · `error` · `count` (numbers for people). This code opens only the configuration file and files of passwords.
+//! (single keys from elsewhere) · `error` · `count` (numbers for people) ·
+//! `words` (reasons for people). This code opens only the configuration file and files of passwords.
 
 mod address;
 mod count;
@@ -20,6 +21,7 @@ mod section;
 mod text;
 mod throttle;
 mod tls;
+mod words;
 
 pub use address::{Address, AddressError, ListenAddress};
 pub use count::{counted, counted_all, grouped};
@@ -31,3 +33,4 @@ pub use rules::{FRAME_BYTES_CEILING, FRAME_BYTES_MIN, positive, senseless, withi
 pub use secret::{Secret, check_secret, credential, secret};
 pub use throttle::{Throttle, Throttles};
 pub use tls::Tls;
+pub use words::{Words, is_near, json, nearest, system};

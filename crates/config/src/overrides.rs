@@ -12,8 +12,8 @@ use serde::{Serialize, Serializer};
 use toml::{Table, Value};
 
 use crate::Error;
-use crate::file::plain;
 use crate::secret::{is_secret, shown_bytes};
+use crate::words::{Words, nearest};
 
 /// The prefix of all our variables.
 const PREFIX: &str = "WINDLASS_";
@@ -49,7 +49,7 @@ impl Override {
         let refuse = |reason| Error::Override { protocol: protocol.to_owned(), reason };
         let keys = keys::<C>();
         let Some((_, like)) = keys.iter().find(|(known, _)| known == key) else {
-            let near = nearest(key, keys.iter().map(|(key, _)| key.clone()));
+            let near = nearest(key, keys.iter().map(|(key, _)| &**key)).unwrap_or_default();
             return Err(refuse(format!("unknown key `{key}`; the nearest is `{near}`")));
         };
         let value = value(text, like).map_err(|reason| {
@@ -97,7 +97,7 @@ impl Override {
         let refuse = |reason| Error::Override { protocol: name.to_owned(), reason };
         let keys = keys::<C>();
         let Some((key, _)) = keys.iter().find(|(key, _)| variable(key) == name) else {
-            let near = nearest(name, keys.iter().map(|(key, _)| variable(key)));
+            let near = nearest(name, keys.iter().map(|(key, _)| variable(key))).unwrap_or_default();
             return Err(refuse(format!("no key has this variable; the nearest is {near}")));
         };
         let text = value.into_string().map_err(|_| refuse("the value is not UTF-8".to_owned()))?;
@@ -116,10 +116,13 @@ pub fn with<C: Document>(config: C, overrides: impl IntoIterator<Item = Override
         let is_hidden = has_secret(&value.to_string());
         put(&mut table, &key, value);
         table.try_into().map_err(|error: toml::de::Error| {
-            let message = plain(error.message().trim());
             // A wrong value is in the message.
-            let is_hidden = is_hidden && message.starts_with("invalid");
-            let reason = if is_hidden { "invalid value".to_owned() } else { message.replace('\n', "; ") };
+            let is_hidden = is_hidden && error.message().starts_with("invalid");
+            let reason = if is_hidden {
+                "invalid value".to_owned()
+            } else {
+                Words::TOML.of(error.message()).replace('\n', "; ")
+            };
             Error::Override { protocol, reason }
         })
     })
@@ -227,8 +230,4 @@ fn is_service_link(name: &str, value: &str) -> bool {
     let place = name.ends_with("_SERVICE_HOST") || name.contains("_SERVICE_PORT");
     let port = name.split_once("_PORT_").is_some_and(|(_, rest)| rest.starts_with(|c: char| c.is_ascii_digit()));
     place || port || (name.ends_with("_PORT") && value.contains("://"))
-}
-
-fn nearest(name: &str, among: impl Iterator<Item = String>) -> String {
-    among.min_by_key(|known| strsim::damerau_levenshtein(name, known)).unwrap_or_default()
 }

@@ -97,8 +97,8 @@ pub(super) fn limit_of(queue: &Value) -> Option<Value> {
 
 /// The keys of an object of JSON.
 fn parsed(text: &str) -> Result<Parameters, Failure> {
-    let object: Map<String, Value> =
-        serde_json::from_str(text).map_err(|error| Failure::Runtime(format!("an object of JSON expected: {error}")))?;
+    let object: Map<String, Value> = windlass_config::json(text.as_bytes())
+        .map_err(|why| Failure::Runtime(format!("an object of JSON expected: {why}")))?;
     let parameter = |(key, value): (String, Value)| match value {
         Value::Null => (key, None),
         Value::String(text) => (key, Some(text)),

@@ -8,7 +8,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use toml::{Table, Value};
-use windlass_config::Throttle;
+use windlass_config::{Throttle, Words};
 use windlass_daemon::Failure;
 use windlass_faktory::config::Cron;
 
@@ -61,7 +61,7 @@ impl Conf {
             refuse(&file, format!("line {line}: {reason}"))
         };
         let table: Table = toml::from_str(&text).map_err(|error| {
-            in_line(error.span().map_or(0, |span| span.start), &error.message().trim().replace('\n', "; "))
+            in_line(error.span().map_or(0, |span| span.start), &Words::TOML.of(error.message()).replace('\n', "; "))
         })?;
         Self::of(&table).map_err(|wrong| match wrong.entry {
             Some(index) => in_line(cron_entry(&text, index).unwrap_or(0), &wrong.reason),
@@ -173,7 +173,7 @@ fn cron_entry(text: &str, index: usize) -> Option<usize> {
 }
 
 fn described(place: &str, error: &toml::de::Error) -> String {
-    format!("{place}: {}", error.message().trim().replace('\n', "; "))
+    format!("{place}: {}", Words::TOML.of(error.message()).replace('\n', "; "))
 }
 
 /// The files in the folder, by name; empty if the folder does not exist.
@@ -283,7 +283,10 @@ mod tests {
     fn errors_name_file_line_and_entry() {
         let table = [
             ("[faktory]\nbinding = 1", "/conf.d: [faktory] binding: a text expected"),
-            ("\n[[cron]]\nschedule = \"* * * * *\"", "/conf.d/a.toml: line 2: [[cron]], entry 1: missing field `job`"),
+            (
+                "\n[[cron]]\nschedule = \"* * * * *\"",
+                "/conf.d/a.toml: line 2: [[cron]], entry 1: the key `job` is missing",
+            ),
             (
                 "[[cron]]\nschedule = \"@daily\"\njob.type = \"A\"\n\n[[cron]]\nschedule = \"0 25 * * *\"\njob.type = \"B\"",
                 "/conf.d/a.toml: line 5: [[cron]], entry 2: schedule: hour: 25 is not between 0 and 23",
@@ -303,10 +306,13 @@ mod tests {
             ("[cron]\nschedule = \"* * * * *\"", "/conf.d: [[cron]]: sections in double brackets expected"),
             (
                 "[[cron]]\nschedule = 1\njob.type = \"T\"",
-                "/conf.d/a.toml: line 1: [[cron]], entry 1: invalid type: integer `1`, expected a string",
+                "/conf.d/a.toml: line 1: [[cron]], entry 1: expected a string, not the number 1",
             ),
             ("throttles = 1", "/conf.d: [throttles]: a section expected"),
-            ("[throttles]\nq = { worker = -5 }", "/conf.d: [throttles] q: invalid value: integer `-5`, expected u32"),
+            (
+                "[throttles]\nq = { worker = -5 }",
+                "/conf.d: [throttles] q: expected a whole number below 2^32, not the number -5",
+            ),
             ("[throttles]\nq = { timeout = \"1m\" }", "/conf.d: [throttles] q: timeout: a number of seconds expected"),
             ("\n[faktory", "/conf.d/a.toml: line 2: "),
         ];

@@ -91,18 +91,26 @@ pub fn policy(queue: &Queue) -> Result<Policy, String> {
     Ok(policy)
 }
 
+/// The keys of `[queues.NAME]` that make a policy.
+#[derive(Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct Rules {
+    rate: Option<Rate>,
+    key: Option<Key>,
+    per_key: PerKey,
+    fair: bool,
+    weights: BTreeMap<String, u32>,
+    ordered: bool,
+}
+
 /// A policy in JSON, with the keys that a policy has in `[queues.NAME]`.
 ///
 /// # Errors
 ///
 /// What is wrong with it.
 pub fn policy_of_json(text: &[u8]) -> Result<Policy, String> {
-    let section: Queue = serde_json::from_slice(text).map_err(|error| error.to_string())?;
-    let Queue { rate, key, per_key, fair, weights, ordered, .. } = section.clone();
-    if section != (Queue { rate, key, per_key, fair, weights, ordered, ..Queue::default() }) {
-        return Err("a policy has rate, key, per_key, fair, weights and ordered, and no other rules".to_owned());
-    }
-    policy(&section)
+    let Rules { rate, key, per_key, fair, weights, ordered } = windlass_config::json(text)?;
+    policy(&Queue { rate, key, per_key, fair, weights, ordered, ..Queue::default() })
 }
 
 /// A policy in JSON, as [`policy_of_json`] reads it.
@@ -232,11 +240,21 @@ mod tests {
             "weights": {"gold": 5}});
         assert_eq!(policy_as_json(&expected), back);
         assert_eq!(policy_as_json(&Policy::default()), serde_json::json!({}));
-        for (json, expected) in
-            [("{\"codec\": \"json\"}", "no other rules"), ("{\"x\": 1}", "unknown field"), ("", "EOF")]
-        {
-            let error = policy_of_json(json.as_bytes()).unwrap_err();
-            assert!(error.contains(expected), "{json}: {error}");
+        let rules = "there are `rate`, `key`, `per_key`, `fair`, `weights` and `ordered`";
+        let table = [
+            (r#"{"codec": "json"}"#, format!("unknown key `codec`: {rules}")),
+            (r#"{"rat": {}}"#, format!("unknown key `rat`: {rules}")),
+            (r#"{"rate": 5}"#, "rate: expected an object, not the number 5".to_owned()),
+            (r#"{"rate": {"jobs": 5}}"#, "rate: the key `per` is missing".to_owned()),
+            (
+                r#"{"per_key": {"running": -1}}"#,
+                "per_key.running: expected a whole number below 2^32, not the number -1".to_owned(),
+            ),
+            ("rate=10", "invalid JSON at line 1, column 1".to_owned()),
+            ("", "the JSON ends too early".to_owned()),
+        ];
+        for (json, expected) in table {
+            assert_eq!(policy_of_json(json.as_bytes()), Err(expected), "{json}");
         }
         let sources = [
             ("custom = '/t'", KeySource::Custom("/t".into())),

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use toml::Spanned;
-use windlass_config::{ByteSize, Error, Misplaced, Period, Throttle};
+use windlass_config::{ByteSize, Error, Misplaced, Period, Throttle, Words};
 use windlass_engine::{Codec, NewJob, QueueKind, is_pattern};
 use windlass_session::alias::Aliases;
 use windlass_session::protocol::Protocol;
@@ -150,7 +150,7 @@ pub fn check_text(
         protocols.iter().filter(|it| it.alias_rule().is_some()).map(|protocol| protocol.name()).collect();
     let mut names = queues.iter().flat_map(|(queue, rules)| rules.aliases.keys().map(move |name| (queue, name)));
     let Some((queue, name)) = names.find(|(_, name)| !known.contains(&name.as_str())) else { return Ok(()) };
-    let message = format!("unknown field `{name}`, expected one of `{}`", known.join("`, `"));
+    let message = Words::TOML.of(&format!("unknown field `{name}`, expected one of `{}`", known.join("`, `")));
     Err(Misplaced { range: place_of_alias(text, queue, name), message })
 }
 
@@ -322,7 +322,7 @@ mod tests {
         let protocols = config("").protocols;
         let text = "[queues.a]\naliases.gearman = 'x'\n[queues.b]\naliases = { spiderq = 'y' }\n";
         let misplaced = check_text(&config(text).queues, &protocols, text).unwrap_err();
-        assert_eq!(misplaced.message, "unknown field `spiderq`, expected one of `faktory`, `gearman`, `eventmq`");
+        assert_eq!(misplaced.message, "unknown key `spiderq`: there are `faktory`, `gearman` and `eventmq`");
         assert_eq!(&text[misplaced.range], "spiderq");
         let text = "[queues.a]\naliases = { faktory = 'x', gearman = 'x', eventmq = 'x' }\n";
         assert_eq!(check_text(&config(text).queues, &protocols, text), Ok(()));

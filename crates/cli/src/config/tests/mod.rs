@@ -186,7 +186,7 @@ fn a_malformed_file_shows_where() {
 #[test]
 fn a_file_that_is_not_there_is_named() {
     let said = Config::read(Path::new("/no/such/file.toml")).unwrap_err().to_string();
-    assert!(said.starts_with("cannot read /no/such/file.toml: "), "{said}");
+    assert_eq!(said, "cannot read /no/such/file.toml: no such file or directory");
 }
 
 #[test]
@@ -239,7 +239,7 @@ fn a_bad_entry_of_cron_names_its_line() {
             "schedule = \"@daily\"\njob.reserve_for = 90000",
             ":5:12: faktory.cron: entry 2 (T): jobs cannot be reserved for more than one day\n",
         ),
-        ("schedule = 7", ":5:12: invalid type: integer `7`, expected a string\n"),
+        ("schedule = 7", ":5:12: expected a string, not the number 7\n"),
     ];
     for (rest, expected) in table {
         let said = parse(&(good.clone() + &entry(rest))).unwrap_err().to_string();

@@ -113,13 +113,13 @@ fn wrong_variables_are_named() {
         ("WINDLASS_LOGLEVEL", "info", "no key has this variable; the nearest is WINDLASS_LOG_LEVEL"),
         ("WINDLASS_GEARMAN_PORT", "4730", "no key has this variable; the nearest is WINDLASS_GEARMAN_"),
         ("WINDLASS_", "", "no key has this variable; the nearest is WINDLASS_"),
-        ("WINDLASS_DURABILITY", "maybe", "unknown variant `maybe`, expected `sync` or `interval`"),
+        ("WINDLASS_DURABILITY", "maybe", "`maybe` is not one of `sync` and `interval`"),
         ("WINDLASS_SERVER_THREADS", "many", "`many` is not a TOML integer"),
         ("WINDLASS_SERVER_THREADS", "1\nlog.level = \"info\"", "`1\\nlog.level = \\\"info\\\"` is more than one value"),
         ("WINDLASS_SERVER_THREADS", "", "`` is not a TOML integer"),
-        ("WINDLASS_SERVER_THREADS", "\"2\"", "invalid type: string \"2\", expected a whole number"),
+        ("WINDLASS_SERVER_THREADS", "\"2\"", "expected a whole number, not the string \"2\""),
         ("WINDLASS_GEARMAN_EXCEPTIONS", "yes", "`yes` is not a TOML boolean"),
-        ("WINDLASS_GEARMAN_LISTEN", "[4730]", "invalid type: integer `4730`, expected an address, or a table"),
+        ("WINDLASS_GEARMAN_LISTEN", "[4730]", "expected an address, or a table"),
         ("WINDLASS_GEARMAN_LISTEN", "[\"4730\"", "bad address `[\"4730\"`: no port"),
         ("WINDLASS_GEARMAN_LISTEN", "[4730 4731]", "`[4730 4731]` is not a TOML array"),
         ("WINDLASS_GEARMAN_LISTEN", "4730", "bad address `4730`: no port"),
@@ -157,8 +157,8 @@ fn wrong_assignments_are_named() {
         ("faktory.password=\"hunter2", "--set faktory.password: the value is not a TOML string"),
         ("spiderq.more=[{password=\"hunter2]", "--set spiderq.more: the value is not a TOML array"),
         ("spiderq.more=[{user=\"u\",password=5}]", "--set spiderq.more: invalid value"),
-        ("spiderq.more=[{password=\"hunter2\",usr=\"u\"}]", "--set spiderq.more: unknown field `usr`"),
-        ("server.threads=-1", "--set server.threads=-1: invalid value: integer `-1`, expected a whole number"),
+        ("spiderq.more=[{password=\"hunter2\",usr=\"u\"}]", "--set spiderq.more: unknown key `usr`"),
+        ("server.threads=-1", "--set server.threads=-1: expected a whole number, not the number -1"),
     ];
     for (text, expected) in table {
         let outcome = Override::from_assignment::<Config>(text).and_then(|set| Config::default().with([set]));
