@@ -199,7 +199,9 @@ fn the_keys_of_a_queue_and_what_holds_a_job_back_are_shown() {
     let http = http(&daemon);
     let push = |body: &str| http.post("/api/v1/queues/q1/jobs", body).status;
     assert_eq!(["a|1", "a|2", "b|3", "4"].map(push), [201; 4]);
-    assert_eq!(push("a|5"), 429, "two of the key wait");
+    let full = http.post("/api/v1/queues/q1/jobs", "a|5");
+    assert_eq!(full.status, 429, "two of the key wait");
+    assert_eq!(full.json()["detail"], "the key a of q1 is full: jobs 2, limit 2 (per_key.waiting_max)");
     let taken = || http.post("/api/v1/queues/q1/take", "");
     let (first, second) = (ok(&taken()), ok(&taken()));
     assert_eq!((&first["body"], &second["body"]), (&json!("a|1"), &json!("b|3")));

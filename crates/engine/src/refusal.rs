@@ -85,6 +85,8 @@ pub enum Capacity {
     NameBytes,
     /// Bytes of a job's body, for its queue.
     BodyBytes,
+    /// Waiting jobs of one key of a queue.
+    KeyJobs,
 }
 
 /// What a command names.
@@ -157,6 +159,7 @@ impl fmt::Display for Excess {
         let Self(what, held, limit) = self;
         match what {
             Capacity::QueueJobs => write!(f, "queue is full: jobs {held}, limit {limit}"),
+            Capacity::KeyJobs => write!(f, "key is full: jobs {held}, limit {limit}"),
             Capacity::Jobs => write!(f, "daemon is full: jobs {held}, limit {limit}"),
             Capacity::JobBytes => write!(f, "daemon is full: bytes of jobs {held}, limit {limit}"),
             Capacity::Queues if held < limit => {

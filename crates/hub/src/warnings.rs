@@ -101,6 +101,7 @@ const fn name_of(refusal: Refusal) -> &'static str {
     match refusal {
         Refusal::Limit { what, .. } => match what {
             Capacity::QueueJobs => "QueueFull",
+            Capacity::KeyJobs => "KeyFull",
             Capacity::Jobs => "JobsFull",
             Capacity::JobBytes => "BytesFull",
             Capacity::Queues => "QueuesFull",

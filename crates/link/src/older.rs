@@ -2,8 +2,8 @@
 
 use serde::Serialize;
 use windlass_engine::{
-    BatchCommand, BulkCommand, Claim, Command, Condition, Event, Expiry, JobCommand, JobView, Listen, Mutation, NewJob,
-    Query, QueueCommand, Refusal, Reply, ScheduleCommand, Turn, Why,
+    BatchCommand, BulkCommand, Capacity, Claim, Command, Condition, Event, Expiry, JobCommand, JobView, Listen,
+    Mutation, NewJob, Query, QueueCommand, Refusal, Reply, ScheduleCommand, Turn, Why,
 };
 
 use crate::to_edge::ToEdge;
@@ -49,6 +49,8 @@ impl Item for ToEdge {
             *why = Refusal::Unavailable;
         } else if let Reply::Why(why @ Why::Coalesced { .. }) = reply {
             *why = Why::NotReady;
+        } else if let Reply::Refused(Refusal::Limit { what: what @ Capacity::KeyJobs, .. }) = reply {
+            *what = Capacity::QueueJobs;
         }
     }
 }

@@ -349,7 +349,7 @@ fn check_room(state: &State, queue: QueueId, new: &NewJob) -> Outcome {
 fn check_key(state: &State, queue: &Queue, new: &NewJob) -> Outcome {
     let Some(limit) = queue.policy().and_then(|policy| policy.key_waiting_max) else { return Ok(()) };
     let waiting = queue.waiting_of(&key_of(state, queue.image().id, new));
-    if waiting < limit { Ok(()) } else { Err(Capacity::QueueJobs.exceeded(waiting, limit)) }
+    if waiting < limit { Ok(()) } else { Err(Capacity::KeyJobs.exceeded(waiting, limit)) }
 }
 
 fn make_job(

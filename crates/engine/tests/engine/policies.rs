@@ -214,7 +214,7 @@ fn a_key_has_a_rate_of_its_own() {
 fn only_so_many_jobs_of_a_key_wait() {
     let mut broker = keyed(Policy { key_waiting_max: Some(2), ..Policy::default() });
     push_all(&mut broker, 1, &["a|", "a|", "b|"]);
-    broker.says(1, job("a|"), ["1 refused: queue is full: jobs 2, limit 2"]);
+    broker.says(1, job("a|"), ["1 refused: key is full: jobs 2, limit 2"]);
     assert_eq!(taken(&mut broker).len(), 3);
     push_all(&mut broker, 4, &["a|"]);
 }

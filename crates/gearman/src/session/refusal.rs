@@ -45,7 +45,7 @@ pub(super) const fn reply(not_held: ErrorReply, why: Refusal) -> ErrorReply {
 /// The answer to a packet that exceeds a limit.
 const fn over(what: Capacity) -> ErrorReply {
     match what {
-        Capacity::QueueJobs | Capacity::Jobs | Capacity::JobBytes => ErrorReply::QUEUE_FULL,
+        Capacity::QueueJobs | Capacity::KeyJobs | Capacity::Jobs | Capacity::JobBytes => ErrorReply::QUEUE_FULL,
         Capacity::Queues | Capacity::Subscriptions => FUNCTIONS_FULL,
         Capacity::Schedules => SCHEDULES_FULL,
         Capacity::NameBytes => ErrorReply::FUNCTION_TOO_LARGE,

@@ -7,7 +7,8 @@ use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 use windlass_config::Period;
 use windlass_engine::{
-    Backoff, Clash, Expiry, JobCommand, KeyUntil, NewJob, Priority, Protocol, Pushed, Reply, Retry, Unique,
+    Backoff, Capacity, Clash, Expiry, JobCommand, KeyUntil, NewJob, Priority, Protocol, Pushed, Refusal, Reply, Retry,
+    Unique,
 };
 
 use crate::app::{App, Now, Shared};
@@ -89,12 +90,25 @@ pub(super) async fn push(
         }
         Some(_) => return Err(Problem::bad_request("with protocol, the body has all terms of the job")),
     };
-    let Reply::Pushed { job, how, .. } = app.ask(JobCommand::Push(Box::new(job))).await? else {
-        return Err(Problem::unexpected());
-    };
+    let Reply::Pushed { job, how, .. } = ask(&app, job).await? else { return Err(Problem::unexpected()) };
     let status = if how == Pushed::New { StatusCode::CREATED } else { StatusCode::OK };
     let location = [(header::LOCATION, format!("/api/v1/jobs/{}", job.0))];
     Ok((status, location, Json(PushedJob { id: job.0 })).into_response())
+}
+
+/// Pushes it. A refusal because of its key names the key.
+async fn ask(app: &App, job: NewJob) -> Outcome<Reply> {
+    let why = match app.client().ask(JobCommand::Push(Box::new(job.clone()))).await {
+        Err(why @ Refusal::Limit { what: Capacity::KeyJobs, .. }) => why,
+        answer => return Ok(answer?),
+    };
+    let refused = Problem::from(why);
+    let row = app.queue(job.queue.clone()).await?;
+    let Some(policy) = row.and_then(|row| row.policy) else { return Err(refused) };
+    let key = Name(policy.policy.key_of(&job, Some(&*app.daemon.bridge)).into());
+    let (_, figures) = refused.detail.split_once(": ").unwrap_or_default();
+    let detail = format!("the key {key} of {} is full: {figures} (per_key.waiting_max)", Name(job.queue));
+    Err(Problem { detail, ..refused })
 }
 
 /// A job as a client of this protocol pushes it.
@@ -114,7 +128,7 @@ impl Terms {
         let Self { priority, delay, at, expires_in, key, name, retries, keep_result, protocol: _ } = self;
         let priority = priority.unwrap_or(Priority::NORMAL.value());
         if !(Priority::MIN.value()..=Priority::MAX.value()).contains(&priority) {
-            return Err(Problem::bad_request(format!("priority {priority} is not in 1..=9")));
+            return Err(Problem::bad_request(format!("priority: {priority} is not between 1 and 9")));
         }
         if let Some(retries) = retries.filter(|retries| *retries < -1) {
             return Err(Problem::bad_request(format!("retries is -1 or more, not {retries}")));

@@ -3,7 +3,9 @@
 use std::fmt::Debug;
 
 use serde::de::DeserializeOwned;
-use windlass_engine::{ClientId, Expiry, JobCommand, NewJob, Protocol, Tag, Timestamp};
+use windlass_engine::{
+    Capacity, ClientId, Event, Expiry, JobCommand, NewJob, Protocol, Refusal, Reply, Tag, Timestamp,
+};
 use windlass_link::{Item, ToEdge, ToLeader};
 
 use crate::dice::each_variant;
@@ -48,6 +50,18 @@ fn check<T: Item + DeserializeOwned + Debug>() -> usize {
 fn an_older_peer_gets_nothing_that_is_new() {
     let (to_leader, to_edge) = (check::<ToLeader>(), check::<ToEdge>());
     assert!(to_leader >= 6 && to_edge >= 4, "{to_leader} and {to_edge}");
+}
+
+#[test]
+fn a_full_key_is_a_full_queue() {
+    let full = |what| ToEdge::Event {
+        client: ClientId(1),
+        gate: 0,
+        event: Event::Reply(Tag(1), Reply::Refused(Refusal::Limit { what, held: 2, limit: 2 })),
+    };
+    let mut item = full(Capacity::KeyJobs);
+    item.make_older(0);
+    assert_eq!(format!("{item:?}"), format!("{:?}", full(Capacity::QueueJobs)));
 }
 
 #[test]

@@ -50,7 +50,7 @@ const fn words(why: Refusal) -> &'static [u8] {
 const fn over(what: Capacity) -> &'static [u8] {
     match what {
         Capacity::Jobs | Capacity::JobBytes => JOBS_FULL,
-        Capacity::QueueJobs => QUEUE_FULL,
+        Capacity::QueueJobs | Capacity::KeyJobs => QUEUE_FULL,
         Capacity::Queues => QUEUES_FULL,
         Capacity::NameBytes => KEY_TOO_LONG,
         Capacity::BodyBytes => VALUE_TOO_LONG,

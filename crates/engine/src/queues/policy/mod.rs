@@ -21,8 +21,10 @@ use std::sync::Arc;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
+use crate::condition::JobReader;
 use crate::held::heap;
 use crate::ids::Timestamp;
+use crate::request::NewJob;
 pub(super) use gate::Gate;
 pub(super) use keys::{KeyNumber, NO_KEY};
 pub(crate) use source::{Facts, KEY_BYTES_MAX};
@@ -181,6 +183,13 @@ impl Policy {
     pub fn has_keys(&self) -> bool {
         let has_limits = (self.key_running_max, self.key_waiting_max, self.key_rate) != (None, None, None);
         self.ordered || self.fair || has_limits
+    }
+
+    /// The key of a new job; empty if it has none that can be read.
+    pub fn key_of(&self, new: &NewJob, reader: Option<&dyn JobReader>) -> Vec<u8> {
+        let unique = new.unique.as_ref().map(|unique| &*unique.key);
+        let facts = Facts { protocol: new.protocol, body: Some(&new.body), unique };
+        self.key.as_ref().map(|key| key.read(facts, reader)).unwrap_or_default()
     }
 
     /// Jobs of one key that may hold the key at once.
