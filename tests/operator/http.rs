@@ -344,8 +344,16 @@ fn jobs_are_found_by_every_condition() {
     assert_eq!(names("order=next&state=scheduled").0, ["jid-00000003"]);
     let page = http.request("GET", "/search", &[("Accept", "text/html")], b"");
     assert!(page.status == 200 && page.text().contains("The search box finds a job"), "{page:?}");
+    for like in ["defau", "Defaults"] {
+        let found = ok(&http.get(&format!("/api/v1/search?q={like}")));
+        assert_eq!((&found["jobs"], &found["near"]), (&json!([]), &json!(["default"])), "{like}");
+        let page = http.request("GET", &format!("/search?q={like}"), &[("Accept", "text/html")], b"");
+        assert!(page.text().contains("Queues of a similar name: <a href=\"/queues/default\">"), "{page:?}");
+    }
+    assert_eq!(ok(&http.get("/api/v1/search?q=default"))["near"], json!([]));
+    assert_eq!(ok(&http.get("/api/v1/search?q=other"))["near"], json!([]));
     let without = http.get("/api/v1/search");
-    assert!(without.json()["detail"].as_str().unwrap().contains("there must be the parameter `q`"), "{without:?}");
+    assert!(without.json()["detail"].as_str().unwrap().contains("the parameter `q` is missing"), "{without:?}");
     for conditions in ["order=next", "order=next&state=ready", "order=next&state=dead&queue=default", "order=none"] {
         refused(&http.get(&format!("/api/v1/jobs?{conditions}")), 400, "bad_request");
     }

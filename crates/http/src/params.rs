@@ -8,6 +8,7 @@ use axum::http::request::Parts;
 use bytes::Bytes;
 use serde::de::{DeserializeOwned, IgnoredAny};
 use utoipa::{IntoParams, ToSchema};
+use windlass_config::Words;
 
 use crate::app::App;
 use crate::problem::Problem;
@@ -108,20 +109,13 @@ fn plain(text: &str) -> String {
     if let Some((value, _)) = text.strip_prefix("Cannot parse `").and_then(|rest| rest.split_once("` to a `")) {
         return format!("`{value}` is not a number");
     }
-    text.replace("invalid digit found in string", "a whole number is expected")
-        .replace("provided string was not `true` or `false`", "true or false is expected")
-        .replace("number too large to fit in target type", "the number is too large")
-        .replace("missing field", "there must be the parameter")
-        .replace("unknown variant", "there is no")
-        .replace("unknown field", "there is no parameter")
-        .replace(", expected one of", "; there are")
-        .replace(", expected", "; there is")
+    Words::QUERY.of(text)
 }
 
 /// The rows of a page.
 pub(crate) fn rows(limit: Option<u32>) -> Result<u32, Problem> {
     match limit.unwrap_or(ROWS) {
         rows @ 1..=ROWS_MAX => Ok(rows),
-        rows => Err(Problem::bad_request(format!("limit {rows} is not in 1..={ROWS_MAX}"))),
+        rows => Err(Problem::bad_request(format!("limit: {rows} is not between 1 and {ROWS_MAX}"))),
     }
 }

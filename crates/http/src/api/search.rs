@@ -4,6 +4,7 @@ use axum::Json;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
+use windlass_config::is_near;
 use windlass_engine::{Cursor, Filter, JobId, JobRef, Protocol, Query, Reply};
 
 use crate::app::{App, Shared};
@@ -13,6 +14,9 @@ use crate::problem::{Outcome, Problem};
 
 /// The most jobs of one name that are found.
 const JOBS_MAX: u32 = 20;
+
+/// The most queues of a similar name.
+const NEAR_MAX: usize = 10;
 
 /// What is looked for.
 #[derive(Debug, Deserialize, IntoParams)]
@@ -30,6 +34,8 @@ pub(crate) struct Found {
     pub(crate) jobs: Vec<u64>,
     /// The queue of this name, if there is one.
     pub(crate) queue: Option<Name>,
+    /// Queues with a name like this, if nothing has the name itself; 10 at most.
+    pub(crate) near: Vec<Name>,
 }
 
 /// Jobs and queues by whatever name people know
@@ -54,7 +60,26 @@ pub(crate) async fn search(app: Shared, Params(wanted): Params<Wanted>) -> Outco
         jobs.sort_unstable();
         jobs.dedup();
     }
-    Ok(Json(Found { jobs, queue: app.queue(name).await?.map(|row| Name(row.name)) }))
+    let queue = app.queue(name).await?.map(|row| Name(row.name));
+    let near = if queue.is_none() && jobs.is_empty() { near(&app, text).await? } else { Vec::new() };
+    Ok(Json(Found { jobs, queue, near }))
+}
+
+/// Queues whose names have the text in them, or differ little from it; those that differ least come first.
+async fn near(app: &App, text: &str) -> Outcome<Vec<Name>> {
+    if text.is_empty() {
+        return Ok(Vec::new());
+    }
+    let wanted = text.to_lowercase();
+    let names = app.queues().await?.into_iter().map(|row| Name(row.name));
+    let like = names.filter(|name| {
+        let name = name.to_string().to_lowercase();
+        name.contains(&wanted) || is_near(&wanted, &name)
+    });
+    let mut near: Vec<Name> = like.collect();
+    near.sort_by_cached_key(|name| name.to_string().chars().count().abs_diff(text.chars().count()));
+    near.truncate(NEAR_MAX);
+    Ok(near)
 }
 
 async fn job(app: &App, which: JobRef) -> Outcome<Option<u64>> {
