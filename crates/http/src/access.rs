@@ -82,8 +82,10 @@ fn refused(request: &Request, problem: Problem) -> Response {
 /// The one who asks, whether by a session, and from where.
 async fn identified(app: &App, asked: Outcome<(Peer, Claim)>) -> Outcome<(Identity, bool, Peer)> {
     let (peer, claim) = asked?;
+    if let Some(user) = &peer.owner {
+        return Ok((Identity::owner(user), false, peer));
+    }
     let (identity, has_session) = match (&app.logins, claim) {
-        _ if peer.is_owner => (Identity::owner(), false),
         (None, _) | (_, Claim::None) => (Identity::anyone(), false),
         (Some(logins), Claim::Credentials(credentials)) => (logins.identify(credentials?, peer.ip).await?, false),
         (Some(logins), Claim::Session { token, is_use, comes_from_page }) => {

@@ -81,8 +81,9 @@ pub(crate) struct Peer {
     pub(crate) address: Box<str>,
     /// Of TCP. No browser reaches a Unix socket.
     pub(crate) ip: Option<IpAddr>,
-    /// The connection is to the socket in the data directory, which only the daemon's user may use.
-    pub(crate) is_owner: bool,
+    /// The user of this name has connected to the socket in the data directory, which only the daemon's user and its
+    /// group may use.
+    pub(crate) owner: Option<Arc<str>>,
 }
 
 /// A page of a listing, and where the next one begins.

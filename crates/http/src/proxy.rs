@@ -19,7 +19,7 @@ pub(crate) fn passed_on(peer: &Peer, headers: &HeaderMap, trusted: &[IpAddr]) ->
     let addresses = values.flat_map(|value| value.to_str().unwrap_or_default().rsplit(','));
     let mut addresses = addresses.map_while(|address| address.trim().parse::<IpAddr>().ok());
     let ip = addresses.find(|ip| !is_trusted(*ip))?;
-    Some(Peer { address: ip.to_string().into(), ip: Some(ip), is_owner: peer.is_owner })
+    Some(Peer { address: ip.to_string().into(), ip: Some(ip), owner: peer.owner.clone() })
 }
 
 #[cfg(test)]
@@ -42,7 +42,7 @@ mod tests {
         ];
         for (from, values, expected) in table {
             let ip = Some(from.parse().unwrap());
-            let peer = Peer { address: from.into(), ip, is_owner: false };
+            let peer = Peer { address: from.into(), ip, owner: None };
             let headers = values.iter().map(|value| (FORWARDED_FOR.parse().unwrap(), value.parse().unwrap()));
             let found = passed_on(&peer, &headers.collect(), &trusted).and_then(|peer| peer.ip);
             assert_eq!(found, expected.map(|ip| ip.parse().unwrap()), "{from} {values:?}");

@@ -39,6 +39,7 @@ use crate::app::{App, Peer};
 use crate::config::{Configured, Http, SOCKET};
 use crate::crowd::{Crowd, Place};
 use crate::guard::PROBES;
+use crate::login::user_name;
 use crate::prefix::{Prefix, below_prefix};
 use crate::problem::Problem;
 use crate::proxy::passed_on;
@@ -218,7 +219,7 @@ impl House {
             let mut request = below_prefix(request.map(Body::new), &self.prefix);
             let from = passed_on(&peer, request.headers(), &self.trusted_proxies);
             request.extensions_mut().insert(from.unwrap_or_else(|| peer.clone()));
-            let (work, is_last) = place.begin(peer.is_owner || PROBES.contains(&request.uri().path()));
+            let (work, is_last) = place.begin(peer.owner.is_some() || PROBES.contains(&request.uri().path()));
             if work.is_none() {
                 self.warn_full(&peer.address, "refused a request");
             }
@@ -263,7 +264,7 @@ impl Accept for TcpListener {
         connects.keep_alive(&stream);
         // Only a little slower if the system cannot do this.
         let _ = stream.set_nodelay(true);
-        Ok((stream, Peer { address: address.to_string().into(), ip: Some(address.ip()), is_owner: false }))
+        Ok((stream, Peer { address: address.to_string().into(), ip: Some(address.ip()), owner: None }))
     }
 }
 
@@ -274,8 +275,10 @@ impl Accept for UnixListener {
         let (stream, _) = Self::accept(self).await?;
         // The configuration lets no other socket have this name.
         let address = self.local_addr()?;
-        let is_owner = address.as_pathname().and_then(Path::file_name) == Some(OsStr::new(SOCKET));
-        Ok((stream, Peer { address: "".into(), ip: None, is_owner }))
+        let is_private = address.as_pathname().and_then(Path::file_name) == Some(OsStr::new(SOCKET));
+        let user = || stream.peer_cred().map_or_else(|_| "unknown".to_owned(), |peer| user_name(peer.uid()));
+        let owner = is_private.then(|| user().into());
+        Ok((stream, Peer { address: "".into(), ip: None, owner }))
     }
 }
 

@@ -80,9 +80,9 @@ impl fmt::Display for Role {
 }
 
 impl Identity {
-    /// Of the socket in the data directory: its owner is the operator.
-    pub(crate) fn owner() -> Self {
-        Self { name: "operator.sock".into(), role: Role::Admin }
+    /// Of the socket in the data directory: a user who may connect is an operator.
+    pub(crate) fn owner(user: &str) -> Self {
+        Self { name: format!("{user} (operator.sock)").into(), role: Role::Admin }
     }
 
     /// Of a daemon without logins.

@@ -7,6 +7,7 @@
 mod file;
 mod identity;
 mod session;
+mod user;
 mod verify;
 
 pub(crate) use self::file::Entries;
@@ -14,4 +15,5 @@ pub use self::file::{NewLogin, WrongLine};
 pub(crate) use self::identity::{Credentials, Identity, LOGIN_REQUIRED, LOGIN_WRONG};
 pub use self::identity::{Role, UnknownRole};
 pub(crate) use self::session::Token;
+pub(crate) use self::user::user_name;
 pub(crate) use self::verify::Logins;
