@@ -9,6 +9,7 @@ use serde_json::Value;
 use windlass_testkit::daemon::Daemon;
 
 use crate::common;
+use crate::common::authority::Authority;
 use crate::common::faktory;
 
 /// An operator on the machine of the daemon whose data is in `dir`.
@@ -152,6 +153,12 @@ fn queues_are_paused_and_cleared_but_not_by_accident() {
     assert_eq!(operator.json(r#"limit none {"jobs":7}"#), operator.json("limit none --jobs 7"));
     assert!(operator.refused(r#"limit none {"job":7}"#).contains("job"));
     assert!(operator.refused("limit none 7").contains("an object of JSON expected"));
+    assert!(operator.refused("limit none {").contains("the JSON ends too early"));
+    for line in ["jobs --queue nosuch", "dead --queue nosuch"] {
+        let said = operator.refused(line);
+        assert!(said.contains("there is no queue nosuch: `windlass queues` lists them"), "{line}: {said}");
+    }
+    assert!(operator.says("jobs --queue none").contains("STATE"), "a queue without jobs is no mistake");
     assert!(operator.refused("remove none").contains("--yes is required"));
     assert_eq!(operator.says("remove none --yes"), "");
     assert!(!operator.says("queues").contains("none"));
@@ -257,6 +264,10 @@ fn a_daemon_is_asked_at_its_address() {
     let url = format!("http://{}", daemon.address("http"));
     assert_eq!(operator.json(&format!("status --url {url}"))["state"], "ready");
     assert!(operator.refused("status").contains("no daemon answers at "));
+    let ca = nowhere.path().join("ca.pem");
+    std::fs::write(&ca, Authority::new().certificate).unwrap();
+    let without_tls = operator.refused(&format!("status --url {} --ca {}", url.replace("http", "https"), ca.display()));
+    assert!(without_tls.contains("it does not speak TLS: use http://"), "{without_tls}");
     assert!(operator.refused("status --url ftp://x").contains("http://HOST:PORT or https://HOST/PATH expected"));
 }
 

@@ -4,8 +4,10 @@ use std::ffi::OsString;
 use std::io::{self, Write as _};
 use std::path::PathBuf;
 
+use clap::error::{ContextKind, ContextValue};
 use clap::{Args, CommandFactory as _, Parser, Subcommand};
 use windlass_bench::Alone;
+use windlass_config::{Words, is_near};
 use windlass_http::Role;
 #[cfg(feature = "migrate")]
 use windlass_migrate::{Bridge, Import};
@@ -177,7 +179,18 @@ pub(crate) enum Command {
 /// The command to run, or clap's error, help or version text. Options may stand before their command.
 pub(crate) fn parse(words: impl IntoIterator<Item = OsString>) -> Result<Command, clap::Error> {
     let parsed = Arguments::try_parse_from(command_first(words.into_iter().collect()));
-    parsed.map(|Arguments { command, serve }| command.unwrap_or(Command::Serve(serve)))
+    parsed.map(|Arguments { command, serve }| command.unwrap_or(Command::Serve(serve))).map_err(without_far_tip)
+}
+
+/// Removes a tip that names an option which was hardly meant.
+fn without_far_tip(mut mistake: clap::Error) -> clap::Error {
+    if let (Some(ContextValue::String(given)), Some(ContextValue::String(tip))) =
+        (mistake.get(ContextKind::InvalidArg), mistake.get(ContextKind::SuggestedArg))
+        && !is_near(given.trim_start_matches('-'), tip.trim_start_matches('-'))
+    {
+        mistake.remove(ContextKind::SuggestedArg);
+    }
+    mistake
 }
 
 /// The words with the command, and its own command if it has some, in front of the options before them.
@@ -238,7 +251,7 @@ pub(crate) fn answer(said: &clap::Error) -> u8 {
 /// What is wrong with a command line.
 pub(crate) fn reason(mistake: &clap::Error) -> String {
     let text = mistake.render().to_string();
-    text.strip_prefix("error: ").unwrap_or(&text).trim_end().to_owned()
+    Words::OPTION.of(text.strip_prefix("error: ").unwrap_or(&text))
 }
 
 /// Whether the words, which are no command, were meant as `check --live`.
@@ -304,6 +317,7 @@ mod tests {
             ("windlass -c f jobs --limit2 3", "'--limit'"),
             ("windlass --url http://127.0.0.1:7420 jobs --limit2 3", "'--limit'"),
             ("windlass -c f status2", "'status'"),
+            ("windlass push q --dely 5s", "'--delay'"),
             ("windlass --set=a=b status2", "'status'"),
             ("windlass --data-dir data top --help", "Usage: windlass top"),
             ("windlass -c f pause -h", "Usage: windlass pause"),
@@ -313,6 +327,28 @@ mod tests {
             let text = parsed(line).expect_err(line).render().to_string();
             assert!(text.contains(expected), "{line}: {text}");
         }
+    }
+
+    #[test]
+    fn reasons_are_in_words_and_tips_are_near() {
+        let said = |line: &str| reason(&parsed(line).expect_err(line));
+        assert!(said("windlass throttle q --concurrency many").contains("a whole number is expected"));
+        assert!(said("windlass push q --priority 300").contains("300 is not between 0 and 255"));
+        assert!(said("windlass top --every 5").contains("`5` has no unit"));
+        let far = said("windlass push q --at tomorrow");
+        assert!(far.starts_with("unexpected argument '--at' found") && !far.contains("tip"), "{far}");
+    }
+
+    #[test]
+    fn help_of_a_client_begins_with_its_own_options() {
+        let help = parsed("windlass push --help").expect_err("help").render().to_string();
+        let place = |text: &str| help.find(text).unwrap_or_else(|| panic!("{text}: {help}"));
+        assert!(place("--delay") < place("--json") && place("--retries") < place("The daemon:"), "{help}");
+        assert!(place("The daemon:") < place("--data-dir") && place("The daemon:") < place("--url"), "{help}");
+        for other in ["--only", "--durability", "--log-level", "--log-format"] {
+            assert!(!help.contains(other), "{other}: {help}");
+        }
+        assert!(parsed("windlass --log-level warn status").is_ok(), "they are known, for the files of services");
     }
 
     #[test]

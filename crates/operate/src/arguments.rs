@@ -9,8 +9,16 @@ use windlass_config::Period;
 use crate::bounds::{Limit, Throttle};
 use crate::settings::Settings;
 
+/// Settings of a daemon that change no answer: a command takes them, so that it may have the options of a service, and its
+/// help does not show them.
+const OF_SERVE: [&str; 4] = ["only", "durability", "log_level", "log_format"];
+
+/// The place of the options for answers: behind a command's own.
+const SHOWN: usize = 1_000;
+
 /// Where the daemon is, and how answers are shown.
 #[derive(Debug, Args)]
+#[command(next_help_heading = "The daemon")]
 pub struct Ask {
     /// Where its configuration is.
     #[command(flatten)]
@@ -32,10 +40,10 @@ pub struct Ask {
     #[arg(long, value_name = "FILE", requires = "client_certificate")]
     pub(super) client_key: Option<PathBuf>,
     /// Print JSON: one object, or one for each row.
-    #[arg(long)]
+    #[arg(long, help_heading = None, display_order = SHOWN)]
     pub(super) json: bool,
     /// Print whole tables, however wide the terminal is, with exact times.
-    #[arg(long, conflicts_with = "json")]
+    #[arg(long, conflicts_with = "json", help_heading = None, display_order = SHOWN)]
     pub(super) wide: bool,
 }
 
@@ -52,6 +60,7 @@ impl Subcommand for Operate {
         // Their places are those in the whole grammar.
         let empty = || clap::Command::new("").next_display_order(None);
         let (commands, options) = (Command::augment_subcommands(empty()), Ask::augment_args(empty()));
+        let options = OF_SERVE.iter().fold(options, |options, name| options.mut_arg(name, |option| option.hide(true)));
         grammar.subcommands(commands.get_subcommands().map(|command| command.clone().args(options.get_arguments())))
     }
 

@@ -20,13 +20,14 @@ use serde_json::Value;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::runtime::Runtime;
+use windlass_config::Words;
 use windlass_daemon::Failure;
 use windlass_daemon::config::Config;
 use windlass_http::SOCKET;
 
 use crate::arguments::Ask;
 use crate::settings::Settings;
-use crate::tls::{Identity, Tls};
+use crate::tls::{self, Identity, Tls, plain};
 
 /// The data directory of the installed package.
 const PACKAGED: &str = "/var/lib/windlass";
@@ -167,7 +168,7 @@ impl Daemon {
                 let (name, prefix) = (host.trim_matches(['[', ']']), uri.path().trim_end_matches('/').to_owned());
                 // A proxy may know the name alone.
                 let header = if port == usual { host.to_owned() } else { format!("{host}:{port}") };
-                let silent = |error| failure(format!("no daemon answers at {uri}: {error}"));
+                let silent = |error| failure(format!("no daemon answers at {uri}: {}", tls::plain(&error)));
                 let stream = TcpStream::connect((name, port)).await.map_err(silent)?;
                 if is_tls {
                     let stream = files.tls()?.connect(name, stream).await.map_err(silent)?;
@@ -186,12 +187,6 @@ impl Files {
     }
 }
 
-/// An error of the system, without its number.
-pub(crate) fn plain(why: &std::io::Error) -> String {
-    let text = why.to_string();
-    text.split(" (os error").next().unwrap_or_default().to_lowercase()
-}
-
 /// Who may use a daemon's socket.
 const WHO_MAY: &str = "Only the daemon's user and its group may use this socket; --url and --login are for others";
 
@@ -204,12 +199,13 @@ fn nowhere(tried: &str, is_denied: bool) -> Failure {
 
 fn no_daemon(path: &Path, error: &std::io::Error) -> Failure {
     if error.kind() == ErrorKind::PermissionDenied {
-        let reason = format!("{error}. {WHO_MAY}");
+        let reason = format!("{}. {WHO_MAY}", plain(error));
         return Failure::Source { file: path.to_owned(), reason };
     }
     failure(format!(
-        "no daemon answers at {}: {error}. Name its data directory with --data-dir or -c, or its address with --url",
-        path.display()
+        "no daemon answers at {}: {}. Name its data directory with --data-dir or -c, or its address with --url",
+        path.display(),
+        plain(error)
     ))
 }
 
@@ -272,7 +268,7 @@ impl Client {
         }
         let request = request.body(Full::new(body)).map_err(failure)?;
         self.sender.ready().await.map_err(failure)?;
-        let response = self.sender.send_request(request).await.map_err(failure)?;
+        let response = self.sender.send_request(request).await.map_err(unheard)?;
         let status = response.status();
         if status.is_success() {
             return Ok(response);
@@ -342,7 +338,17 @@ impl Client {
 
 impl Answer {
     pub(crate) fn json<T: DeserializeOwned>(&self) -> Result<T, Failure> {
-        serde_json::from_slice(&self.body).map_err(|error| failure(format!("the daemon's answer is no JSON: {error}")))
+        serde_json::from_slice(&self.body).map_err(|error| {
+            failure(format!("the daemon's answer cannot be read: {}", Words::JSON.of(&error.to_string())))
+        })
+    }
+}
+
+/// A request without an answer.
+fn unheard(why: hyper::Error) -> Failure {
+    match why.is_parse() {
+        true => failure("what answers does not speak HTTP: another port, or https:// if it speaks TLS"),
+        false => failure(format!("the connection ended without an answer: {why}")),
     }
 }
 

@@ -17,8 +17,9 @@ use windlass_daemon::progress::Counter;
 use windlass_http::SOCKET;
 
 use crate::arguments::Ask;
-use crate::client::{Daemon, DataDir, failure, plain, runtime};
+use crate::client::{Daemon, DataDir, failure, runtime};
 use crate::show::{at, many};
+use crate::tls::plain;
 
 /// Bytes of output that are kept to find the last line. The line that ends an export is shorter.
 const LAST_BYTES: usize = 4 << 10;

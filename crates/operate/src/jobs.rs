@@ -9,7 +9,7 @@ use windlass_daemon::Failure;
 use windlass_daemon::progress::Counter;
 
 use crate::arguments::{Conditions, Jobs, LosingJobs, RetriedJobs, SomeJobs};
-use crate::client::{Client, failure, with_query};
+use crate::client::{Client, encoded, failure, with_query};
 use crate::operator::Operator;
 use crate::show::{DEAD, JOBS, RETRYING, at, many, sort};
 use crate::terminal::confirm;
@@ -28,6 +28,9 @@ impl Conditions {
     pub(super) async fn failures(&self, operator: &mut Operator<'_>) -> Result<(), Failure> {
         let found = operator.client.get(&with_query("/dead", &self.parameters())).await?;
         let groups = at(&found, "/groups").as_array().cloned().unwrap_or_default();
+        if groups.is_empty() {
+            self.check_queue(&mut operator.client).await?;
+        }
         let (columns, which) = match self.state.as_deref() {
             Some("retrying") => (RETRYING, "are tried next"),
             Some(_) | None => (DEAD, "died last"),
@@ -42,6 +45,14 @@ impl Conditions {
         Ok(())
     }
 
+    /// Refuses a queue that does not exist: nothing was found, and its name may be a mistake.
+    async fn check_queue(&self, client: &mut Client) -> Result<(), Failure> {
+        match self.parameters().into_iter().find(|(name, _)| *name == "queue") {
+            Some((_, Some(queue))) => client.get(&format!("/queues/{}", encoded(&queue))).await.map(drop),
+            _ => Ok(()),
+        }
+    }
+
     fn is_empty(&self) -> bool {
         self.parameters().iter().all(|(_, value)| value.is_none())
     }
@@ -54,6 +65,9 @@ impl Jobs {
         let rows_max = if self.limit == 0 { usize::MAX } else { self.limit };
         let looked_at = if self.by.sort.is_some() { rows_max.max(SORTED_MAX) } else { rows_max };
         let mut rows = operator.client.rows(&path, looked_at).await?;
+        if rows.is_empty() {
+            self.conditions.check_queue(&mut operator.client).await?;
+        }
         self.by.sort.iter().try_for_each(|column| sort(JOBS, &mut rows, column))?;
         rows.truncate(rows_max);
         operator.rows(JOBS, &rows)

@@ -12,6 +12,7 @@ use rustls::{ClientConfig, RootCertStore};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
+use windlass_config::system;
 use windlass_daemon::Failure;
 
 /// Where systems keep the authorities that they trust.
@@ -102,9 +103,47 @@ pub fn is_unwelcome(error: &io::Error) -> bool {
     .contains(alert)
 }
 
+/// Why there is no connection, in words for people: without the system's numbers and the names of a library.
+pub(crate) fn plain(why: &io::Error) -> String {
+    use rustls::CertificateError as Wrong;
+    let inner = why.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
+    let reason = match inner {
+        Some(rustls::Error::InvalidMessage(_)) => "it does not speak TLS: use http://",
+        Some(rustls::Error::InvalidCertificate(Wrong::UnknownIssuer)) => {
+            "no trusted authority has signed its certificate: --ca names another one"
+        }
+        Some(rustls::Error::InvalidCertificate(Wrong::Expired | Wrong::ExpiredContext { .. })) => {
+            "its certificate has expired"
+        }
+        Some(rustls::Error::InvalidCertificate(Wrong::NotValidForName | Wrong::NotValidForNameContext { .. })) => {
+            "its certificate is for another name"
+        }
+        Some(rustls::Error::InvalidCertificate(_)) => "its certificate cannot be trusted",
+        _ => return system(why),
+    };
+    reason.to_owned()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn reasons_are_in_words() {
+        let wrong = |why| rustls::Error::InvalidCertificate(why);
+        let table = [
+            (io::Error::from_raw_os_error(111), "connection refused"),
+            (
+                io::Error::other(rustls::Error::InvalidMessage(rustls::InvalidMessage::InvalidContentType)),
+                "it does not speak TLS: use http://",
+            ),
+            (io::Error::other(wrong(rustls::CertificateError::Expired)), "its certificate has expired"),
+            (io::Error::other(wrong(rustls::CertificateError::BadSignature)), "its certificate cannot be trusted"),
+        ];
+        for (why, expected) in table {
+            assert_eq!(plain(&why), expected);
+        }
+    }
 
     #[test]
     fn files_must_have_an_authority_and_a_key_that_fits() {

@@ -156,7 +156,7 @@ mod tests {
             ("jobs --state de", &["dead"]),
             ("jobs --state=de", &["--state=dead"]),
             ("jobs --old", &["--older-than"]),
-            ("-c f cron --log", &["--log-level", "--log-format", "--login"]),
+            ("-c f cron --log", &["--login"]),
             ("schedule ru", &["run"]),
             ("schedule run 1 ", &["schedule.ids"]),
             ("pause ", &["pause.queues"]),
