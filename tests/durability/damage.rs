@@ -413,7 +413,7 @@ fn intact_directories_are_reported_as_intact() {
     }
     fs::create_dir(&empty).unwrap();
     for command in ["verify", "salvage", "compact"] {
-        assert!(said(&windlass(&[command], &empty), 4).contains("no data of a daemon in it"), "{command}");
+        assert!(said(&windlass(&[command], &empty), 4).contains("no Windlass data in it"), "{command}");
     }
     assert!(files(&empty).is_empty(), "nothing is made by looking");
 }

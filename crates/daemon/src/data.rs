@@ -286,7 +286,7 @@ pub(crate) fn place(config: &Config) -> String {
 /// Fails where no daemon has ever been, so that nothing is created there.
 fn is_kept(remote: &dyn Remote) -> Result<(), Failure> {
     match remote.look().map_err(|error| Failure::data_at(remote.name(), error))? {
-        State::New => Err(Failure::data_at(remote.name(), "there is no data of a daemon in it")),
+        State::New => Err(Failure::data_at(remote.name(), "there is no Windlass data in it")),
         State::Kept | State::Held(_) => Ok(()),
     }
 }
@@ -421,12 +421,21 @@ pub fn look(config: &Config) -> Result<String, Failure> {
     Ok("kept".to_owned())
 }
 
-/// Fails where no daemon has ever been, so that nothing is created there.
+/// Fails where no daemon has ever been, so that nothing is created there, and no file of another program is taken for damage.
 fn is_there(data_dir: &Path) -> Result<(), Failure> {
     let refuse = |why: &dyn std::fmt::Display| Err(Failure::data(data_dir, why));
-    match std::fs::read_dir(data_dir).map(|mut entries| entries.next().is_none()) {
-        Ok(false) => Ok(()),
-        Ok(true) => refuse(&"there is no data of a daemon in it"),
+    let has = |folder: &Path, starts: &[&str]| {
+        std::fs::read_dir(folder).map(|mut entries| {
+            entries.any(|entry| {
+                entry.is_ok_and(|it| starts.iter().any(|start| it.file_name().to_string_lossy().starts_with(start)))
+            })
+        })
+    };
+    match has(data_dir, &["lock"]) {
+        Ok(true) => Ok(()),
+        // Somebody has saved the store alone.
+        Ok(false) if has(&data_dir.join("store"), &["log", "table-"]).unwrap_or_default() => Ok(()),
+        Ok(false) => refuse(&"there is no Windlass data in it"),
         Err(why) if why.kind() == std::io::ErrorKind::NotFound => refuse(&"there is no such directory"),
         Err(why) => refuse(&why),
     }

@@ -184,7 +184,7 @@ impl Database {
         let target = self.target()?;
         let link = Link::open(&target)?;
         let version = schema::version(&link)?.filter(|version| *version != 0);
-        let version = version.ok_or_else(|| Error::damaged(&target.place, "there is no data of a daemon in it"))?;
+        let version = version.ok_or_else(|| Error::damaged(&target.place, "there is no Windlass data in it"))?;
         schema::check(version, &target.place)?;
         match present_holder(&link)? {
             Some(holder) => Err(in_use(&target.place, &holder.name)),

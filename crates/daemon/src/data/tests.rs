@@ -57,7 +57,7 @@ fn nothing_is_created_where_no_daemon_has_been() {
     let to = config(dir.path());
     for done in [compact(&from), move_store(&from, &to)] {
         let failure = done.unwrap_err().to_string();
-        assert_eq!(failure, "cannot open the database: there is no data of a daemon in it");
+        assert_eq!(failure, "cannot open the database: there is no Windlass data in it");
     }
     assert!(!to.data_dir.exists());
 }
@@ -109,6 +109,18 @@ fn a_new_store_is_whole_and_its_commits_are_in_the_log() {
     drop(open(&config).unwrap());
     let said = verify(&config).unwrap();
     assert_eq!(said, "ok: 0 jobs, 0 queues, 0 schedules, 0 batches; the log has 0 commits");
+}
+
+#[test]
+fn files_of_other_programs_are_no_damage() {
+    let dir = tempfile::tempdir().unwrap();
+    let config = config(dir.path());
+    std::fs::create_dir_all(config.data_dir.join("store")).unwrap();
+    std::fs::write(config.data_dir.join("store/shop.db"), "x").unwrap();
+    assert!(verify(&config).unwrap_err().to_string().ends_with(": there is no Windlass data in it"));
+    // The remains of a store are damage.
+    std::fs::create_dir(config.data_dir.join("store/log")).unwrap();
+    assert!(verify(&config).unwrap_err().to_string().contains("it is missing"));
 }
 
 #[test]
