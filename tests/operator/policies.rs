@@ -265,3 +265,24 @@ fn the_next_jobs_are_those_that_start_next() {
     let text = told["text"].as_str().unwrap();
     assert_eq!(text, "1 job running or to be retried holds the key a in one; 1 job of its key is before it");
 }
+
+#[test]
+fn the_dashboard_and_the_alerts_ask_for_figures_that_there_are() {
+    let dir = tempfile::tempdir().unwrap();
+    let rules = "[queues.q]\nrate = { jobs = 9, per = '1s' }\nkey = { prefix = '|' }\nfair = true\n";
+    let daemon = daemon(dir.path()).set(rules).start();
+    submit(&daemon, "q", &["a|1"]);
+    let page = http(&daemon).get("/metrics");
+    let metrics = page.text();
+    let texts = [include_str!("../../config/grafana.json"), include_str!("../../config/alerts.yml")].concat();
+    let is_name = |it: char| it.is_ascii_lowercase() || it == '_' || it.is_ascii_digit();
+    let names = texts.split(|it| !is_name(it)).filter(|name| name.starts_with("windlass_"));
+    // Only clusters and certificates have these.
+    let names: Vec<&str> =
+        names.filter(|name| !name.contains("_cluster_") && !name.contains("_certificate_")).collect();
+    assert!(names.len() > 40, "{names:?}");
+    for name in names {
+        let family = name.strip_suffix("_bucket").unwrap_or(name);
+        assert!(metrics.contains(&format!("# HELP {family} ")), "{name}: {metrics}");
+    }
+}
