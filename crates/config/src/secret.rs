@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::Error;
+use crate::words::system;
 
 /// The directory where a service manager passes credentials, as the first part of a file's name.
 const DIRECTORY: &str = "$CREDENTIALS_DIRECTORY";
@@ -88,7 +89,9 @@ pub fn check_secret(
         return Err(Error::senseless(key(password_key), format!("must not be given with {named}")));
     }
     match secret(password, file) {
-        Err(error) => Err(Error::senseless(key(file_key), format!("cannot read {}: {error}", file.display()))),
+        Err(error) => {
+            Err(Error::senseless(key(file_key), format!("cannot read {}: {}", file.display(), system(&error))))
+        }
         Ok(secret) if secret.is_empty() && in_file => {
             Err(Error::senseless(key(file_key), format!("{} is empty", file.display())))
         }

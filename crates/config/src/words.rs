@@ -151,7 +151,11 @@ pub fn json<T: DeserializeOwned>(text: &[u8]) -> Result<T, String> {
 
 /// An error of the system, without its number.
 pub fn system(why: &io::Error) -> String {
-    why.to_string().split(" (os error").next().unwrap_or_default().to_lowercase()
+    let text = why.to_string();
+    match text.split_once(" (os error") {
+        Some((reason, _)) => reason.to_lowercase(),
+        None => text,
+    }
 }
 
 /// The name that differs least from this one.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use tokio::sync::mpsc::UnboundedReceiver;
 use windlass_bridge::{Opaque, Origin};
-use windlass_config::{ByteSize, Error, ListenAddress, positive, senseless, within};
+use windlass_config::{ByteSize, Error, ListenAddress, positive, senseless, system, within};
 use windlass_daemon::operator_port::{Inside, OpenPort, OperatorPort, Socket};
 use windlass_engine::{Clash, QueueKind, Rights};
 use windlass_session::protocol::{Daemon, Endpoint, ImportTerms, Listener, Protocol};
@@ -38,7 +38,9 @@ impl Http {
     fn check_logins(&self) -> Result<(), Error> {
         match self.logins_file().map(Entries::read).transpose() {
             Ok(_) => Ok(()),
-            Err(error) => senseless("http.logins", format!("cannot read {}: {error}", self.logins.display())),
+            Err(error) => {
+                senseless("http.logins", format!("cannot read {}: {}", self.logins.display(), system(&error)))
+            }
         }
     }
 }

@@ -109,7 +109,7 @@ pub(crate) fn plain(why: &io::Error) -> String {
     let inner = why.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
     let reason = match inner {
         Some(rustls::Error::InvalidMessage(_)) => "it does not speak TLS: use http://",
-        Some(rustls::Error::InvalidCertificate(Wrong::UnknownIssuer)) => {
+        Some(rustls::Error::InvalidCertificate(Wrong::UnknownIssuer | Wrong::BadSignature)) => {
             "no trusted authority has signed its certificate: --ca names another one"
         }
         Some(rustls::Error::InvalidCertificate(Wrong::Expired | Wrong::ExpiredContext { .. })) => {
@@ -138,7 +138,7 @@ mod tests {
                 "it does not speak TLS: use http://",
             ),
             (io::Error::other(wrong(rustls::CertificateError::Expired)), "its certificate has expired"),
-            (io::Error::other(wrong(rustls::CertificateError::BadSignature)), "its certificate cannot be trusted"),
+            (io::Error::other(wrong(rustls::CertificateError::Revoked)), "its certificate cannot be trusted"),
         ];
         for (why, expected) in table {
             assert_eq!(plain(&why), expected);
