@@ -6,9 +6,9 @@ use std::process::Command;
 use serde_json::{Value, json};
 use windlass_testkit::daemon::Daemon;
 
-use crate::common::daemon;
 use crate::common::faktory::Fwp;
 use crate::common::http::Http;
+use crate::common::{Peer, daemon, wait_for_log, wait_until};
 
 /// Pushes jobs, each with its kind and its retries, and lets all of them fail with this message.
 fn fail(daemon: &Daemon, message: &str, jobs: &[(&str, i32)]) {
@@ -95,4 +95,38 @@ fn a_change_of_a_group_takes_what_its_row_shows_and_no_more() {
     // Jobs whose bodies show no kind are a group of their own.
     assert_eq!(http.get("/api/v1/jobs/count?exact_kind=").json()["jobs"], 0);
     assert_eq!(http.get("/api/v1/jobs/count?exact_kind=Sync").json()["jobs"], 3);
+}
+
+#[test]
+fn the_overview_names_what_needs_attention() {
+    let dir = tempfile::tempdir().unwrap();
+    let schedule =
+        "[[faktory.cron]]\nschedule = \"0 0 1 1 *\"\n[faktory.cron.job]\ntype = \"Report\"\nqueue = \"reports\"\n";
+    let daemon = daemon(dir.path()).set(&format!("[faktory]\nlisten = [\"127.0.0.1:0\"]\n{schedule}")).start();
+    let http = Http(daemon.address("http"));
+    let says = |text: &str| {
+        wait_until(text, || http.get("/").text().contains(text));
+    };
+    says("Overview");
+    fail(&daemon, "timeout 1", &[("Charge", 9), ("Charge", 9), ("Sync", -1)]);
+    says("Failing now: IOError: timeout * in Charge, 2, within 5 min");
+    says("Died: IOError: timeout * in Sync, 1, within 1 h");
+
+    let mut worker = Peer::connect(daemon.address("gearman")).unwrap();
+    worker.submit("slow", "", "x").unwrap();
+    worker.can_do("slow").unwrap();
+    worker.grab().unwrap().unwrap();
+    drop(worker);
+    says("1 job lost with a worker");
+    wait_for_log(&daemon, "a worker was lost with a job in hand");
+    let log = daemon.log_text();
+    let line = log.lines().find(|line| line.contains("a worker was lost")).unwrap();
+    assert!(line.contains("a worker without a name at 127.0.0.1"), "{line}");
+
+    assert_eq!(http.post("/api/v1/queues/slow/pause", "").status, 200);
+    says("Paused while jobs wait: slow");
+    let schedules: Value = http.get("/api/v1/schedules").json();
+    let id = &schedules["schedules"][0]["id"];
+    assert_eq!(http.post(&format!("/api/v1/schedules/{id}/run"), "").status, 201);
+    says("Schedules whose jobs no worker takes, or that did not run: configuration: ");
 }

@@ -1,6 +1,8 @@
 //! The roles of a daemon: it stands by while another one has the lease of the store, and serves its clients over the
 //! link to that one. When the lease is free it takes the lease, opens the store, and leads until it ends.
 
+mod standing_by;
+
 use std::io;
 use std::net::{SocketAddr, TcpListener as StdListener};
 use std::sync::Arc;
@@ -15,13 +17,14 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 use windlass_config::{Address, ListenAddress};
-use windlass_store::{Error as StoreError, Holder, OpenError, Remote};
+use windlass_store::{Holder, OpenError, Remote};
 
+use self::standing_by::{GiveWay, stand_by};
 use super::edge::Edge;
 use super::link::{self, BEAT, Kept, Leading, LinkError, Terms};
 use super::relay::Relay;
 use super::tls::Tls;
-use windlass_hub::{Hub, View, clock, warn_limited};
+use windlass_hub::{Hub, View, warn_limited};
 use windlass_net::shorten_slices;
 
 /// How long a daemon that has yielded leaves the lease to others.
@@ -191,69 +194,6 @@ impl Drop for Cluster {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Release);
         self.task.send_replace(Task::Stop);
-    }
-}
-
-/// Whether this daemon gives way to the one that led before: the database was away. When it is back, that daemon has
-/// the length of a lease to renew its own, and if it is known to live, the time for a connection to the database.
-struct GiveWay {
-    /// How long the lease of the store lasts, and a connection to the database may take.
-    terms: (Duration, Duration),
-    remote: Option<Arc<dyn Remote>>,
-    was_away: bool,
-    back_at: Option<std::time::Instant>,
-}
-
-impl GiveWay {
-    fn is_over(&mut self, edge: &Edge) -> bool {
-        if let Some(remote) = self.remote.as_ref().filter(|_| self.was_away) {
-            match remote.holder() {
-                Err(_) => self.back_at = None,
-                Ok(Some(_)) => self.was_away = false,
-                Ok(None) => {
-                    let (lease, connect) = self.terms;
-                    let length = lease + if edge.in_doubt() { connect } else { Duration::ZERO };
-                    self.was_away = self.back_at.get_or_insert_with(std::time::Instant::now).elapsed() < length;
-                }
-            }
-        }
-        !self.was_away
-    }
-}
-
-/// Tries to open the store until it is free.
-fn stand_by<T>(
-    mut open: impl FnMut() -> Result<T, OpenError>,
-    mut give_way: GiveWay,
-    (edge, view): (&Edge, &View),
-    stop: &AtomicBool,
-) -> Result<Option<T>, OpenError> {
-    let (remote, mut knows_the_time) = (give_way.remote.clone(), false);
-    loop {
-        // Before a daemon has led, or followed a leader, its clients' deadlines would come from its own wall clock, and
-        // mean another moment at the leader.
-        if let Some(remote) = remote.as_ref().filter(|_| !knows_the_time)
-            && let Ok(ahead_ms) = remote.wall_ahead_ms()
-        {
-            ahead_ms.into_iter().for_each(clock::keep_wall);
-            knows_the_time = true;
-        }
-        let (pause, why) = match give_way.is_over(edge).then(&mut open).transpose() {
-            Ok(Some(opened)) => return Ok(Some(opened)),
-            Ok(None) => (LOOK_EVERY, None),
-            Err(OpenError::Store(StoreError::InUse { .. })) => (LOOK_EVERY, Some(String::new())),
-            Err(OpenError::Store(why @ (StoreError::Io { .. } | StoreError::Deposed { .. }))) => {
-                warn_limited!("stand_by", %why, "this daemon cannot take the lease of the store");
-                (give_way.was_away, give_way.back_at) = (matches!(why, StoreError::Io { .. }), None);
-                (RETRY, Some(why.to_string()))
-            }
-            Err(why) => return Err(why),
-        };
-        why.iter().for_each(|why| view.cannot_lead(why));
-        if stop.load(Ordering::Acquire) {
-            return Ok(None);
-        }
-        std::thread::sleep(pause);
     }
 }
 

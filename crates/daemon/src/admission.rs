@@ -26,7 +26,7 @@ pub(crate) fn bounds(config: &Config) -> Bounds {
     }
 }
 
-/// How many connections there may be. What files and other threads need is left to them.
+/// How many connections there may be. Files and other threads keep the descriptors that they need.
 pub(crate) fn places(config: &Config) -> PlaceLimits {
     let (configured, possible) = (config.server.connections_max, Shares::now().protocols);
     PlaceLimits {

@@ -32,11 +32,11 @@ pub(crate) struct Desired {
     before: Option<Box<Self>>,
 }
 
-/// What agreeing with a configuration has done.
+/// The result of agreeing with a configuration.
 #[derive(Debug, Default)]
 pub(crate) struct Agreed {
     pub(crate) parts: Vec<Reconciliation>,
-    /// What operators had set and the configuration has taken back, in words.
+    /// Policies and throttles of operators that the configuration has taken back, in words.
     pub(crate) taken_back: BTreeSet<String>,
 }
 

@@ -14,7 +14,7 @@ use crate::notify;
 /// Time between two lines of the log.
 const EVERY: Duration = Duration::from_secs(5);
 
-/// Time between two pictures on the terminal. What ends before the first one shows nothing.
+/// Time between two pictures on the terminal. Work that ends before the first one shows nothing.
 const PICTURE_EVERY: Duration = Duration::from_millis(200);
 
 const MIB: u64 = 1 << 20;

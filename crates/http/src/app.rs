@@ -20,12 +20,12 @@ use windlass_session::protocol::{self as session, Daemon, Page};
 use crate::audit::{Audit, Line};
 use crate::body::Bodies;
 use crate::config::{Configured, Http};
+use crate::counted::Counted;
 use crate::login::Logins;
 use crate::metrics::Series;
 use crate::places::{Place, Places};
 use crate::problem::{Outcome, Problem};
-use crate::refusing::Since;
-use crate::site::attention::Lately;
+use crate::reasons::Since;
 use crate::site::history::History;
 use crate::site::survey::Surveys;
 use crate::time::moment_text;
@@ -61,7 +61,7 @@ pub(crate) struct App {
     /// Since when something is refused.
     pub(crate) refusing: Since,
     /// What attention was drawn to lately.
-    pub(crate) lately: Lately,
+    pub(crate) lately: Counted,
     /// What `/metrics` shows of the daemon itself.
     pub(crate) daemon_figures: Figures,
     /// Whether the daemon's threads turn.
@@ -128,7 +128,7 @@ impl App {
             series: Mutex::new(Series::new(metrics.queues_max)),
             history: History::default(),
             refusing: Since::default(),
-            lately: Lately::default(),
+            lately: Counted::default(),
             surveys: Surveys::default(),
             daemon_figures: figures,
             counts,

@@ -1,79 +1,16 @@
 //! What the daemon refuses now, why and since when. The probes, the status, the pages, the metrics and the log have it
-//! from here, so that they say the same.
+//! from here, so that they agree.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
-use windlass_daemon::Role;
-use windlass_daemon::client::Readiness;
-use windlass_daemon::figures::Snapshot;
-use windlass_engine::{Stats, Timestamp};
+use windlass_config::counted;
+use windlass_daemon::clock;
+use windlass_engine::Timestamp;
 
-use crate::api::view::view;
 use crate::app::{App, Now};
-
-/// Why something is refused. The most important reason is the first.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(crate) enum Reason {
-    Stopping,
-    StoreFailed,
-    NoLeader,
-    DiskFull,
-    Memory,
-    Jobs,
-    JobBytes,
-    Connections,
-    Draining,
-}
-
-impl Reason {
-    pub(crate) const ALL: [Self; 9] = [
-        Self::Stopping,
-        Self::StoreFailed,
-        Self::NoLeader,
-        Self::DiskFull,
-        Self::Memory,
-        Self::Jobs,
-        Self::JobBytes,
-        Self::Connections,
-        Self::Draining,
-    ];
-
-    /// Its name for programs.
-    pub(crate) const fn code(self) -> &'static str {
-        match self {
-            Self::Stopping => "stopping",
-            Self::StoreFailed => "store_failed",
-            Self::NoLeader => "no_leader",
-            Self::DiskFull => "disk_full",
-            Self::Memory => "memory_full",
-            Self::Jobs => "jobs_full",
-            Self::JobBytes => "bytes_full",
-            Self::Connections => "connections_full",
-            Self::Draining => "draining",
-        }
-    }
-
-    /// The reason, and what is refused.
-    pub(crate) const fn text(self) -> &'static str {
-        match self {
-            Self::Stopping => "the daemon stops",
-            Self::StoreFailed => "the store does not respond: nothing is acknowledged",
-            Self::NoLeader => "no daemon leads: clients wait for one, and are closed after cluster.hold",
-            Self::DiskFull => "the disk is full: new jobs are refused, existing jobs go on",
-            Self::Memory => "limits.memory is reached: new jobs are refused, existing jobs go on",
-            Self::Jobs => "limits.jobs_max is reached: new jobs are refused, existing jobs go on",
-            Self::JobBytes => "limits.jobs_bytes_max is reached: new jobs are refused, existing jobs go on",
-            Self::Connections => "server.connections_max is reached: new connections are refused",
-            Self::Draining => "the daemon drains: no connection is accepted, and no job is handed out",
-        }
-    }
-
-    /// Whether it is what somebody has asked for.
-    const fn is_wanted(self) -> bool {
-        matches!(self, Self::Stopping | Self::Draining)
-    }
-}
+use crate::reasons::{Reason, reasons};
+use crate::view::view;
 
 view! {
     /// Something that is refused.
@@ -85,26 +22,6 @@ view! {
         text: &'static str = reason.text(),
         /// Since when, as far as this daemon has looked.
         since: Option<String> = now.text(since),
-    }
-}
-
-/// Since when each reason holds.
-#[derive(Debug, Default)]
-pub(crate) struct Since(Mutex<BTreeMap<Reason, Timestamp>>);
-
-impl Since {
-    /// Notes the reasons that hold now, and logs those that begin and end.
-    fn note(&self, reasons: impl Iterator<Item = Reason>, now: Timestamp) -> BTreeMap<Reason, Timestamp> {
-        let mut since = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let held = std::mem::take(&mut *since);
-        *since = reasons.map(|reason| (reason, held.get(&reason).copied().unwrap_or(now))).collect();
-        for reason in since.keys().filter(|reason| !held.contains_key(reason) && !reason.is_wanted()) {
-            tracing::warn!(reason = reason.code(), "{}", reason.text());
-        }
-        for reason in held.keys().filter(|reason| !since.contains_key(reason) && !reason.is_wanted()) {
-            tracing::warn!(reason = reason.code(), "over: {}", reason.text());
-        }
-        since.clone()
     }
 }
 
@@ -121,57 +38,73 @@ pub(crate) async fn hold(app: &App) -> BTreeMap<Reason, Timestamp> {
     app.refusing.note(reasons.into_iter(), app.now().engine)
 }
 
-/// The reasons that hold.
-fn reasons(readiness: Readiness, role: &Role, figures: &Snapshot, stats: Option<&Stats>) -> Vec<Reason> {
-    let state = match readiness {
-        Readiness::Ready => None,
-        Readiness::DiskFull => Some(Reason::DiskFull),
-        Readiness::StoreFailed if matches!(role, Role::Seeking { .. }) => Some(Reason::NoLeader),
-        Readiness::StoreFailed => Some(Reason::StoreFailed),
-        Readiness::Draining => Some(Reason::Draining),
-        Readiness::Stopping => Some(Reason::Stopping),
-    };
-    let is_reached = |(is, most): (u64, u64)| most > 0 && is >= most;
-    // The figures of the engine are 0 where it is in another daemon, and so are its limits.
-    let memory = Some(Reason::Memory).filter(|_| is_reached(figures.memory.bytes));
-    let jobs = stats.filter(|stats| is_reached((stats.jobs, figures.jobs_max))).map(|_| Reason::Jobs);
-    let bytes_max = figures.jobs_bytes_max.unwrap_or(0);
-    let bytes = stats.filter(|stats| is_reached((stats.bytes, bytes_max))).map(|_| Reason::JobBytes);
-    let (open, most) = figures.places;
-    let connections = Some(Reason::Connections).filter(|_| is_reached((open as u64, most as u64)));
-    [state, memory, jobs, bytes, connections].into_iter().flatten().collect()
+/// A certificate that ends sooner is worth a line.
+const CERTIFICATE: u64 = 14 * 86_400;
+
+/// A disk with less room is worth a line, in bytes.
+const ROOM: u64 = 1 << 30;
+
+/// A wall clock that differs more from the database's is worth a line.
+const FAR: Duration = Duration::from_secs(5);
+
+/// Something that is about to be refused, or to end.
+#[derive(Debug)]
+pub(crate) struct Nearly {
+    pub(crate) text: String,
+    /// The page about it; empty if there is none.
+    pub(crate) to: &'static str,
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_limit_that_is_reached_is_a_reason_to_refuse() {
-        let full = |change: fn(&mut Snapshot, &mut Stats)| {
-            let (mut figures, mut stats) = (Snapshot { places: (0, 20), ..Snapshot::default() }, Stats::default());
-            (figures.jobs_max, figures.jobs_bytes_max, figures.memory.bytes) = (10, Some(10), (0, 10));
-            change(&mut figures, &mut stats);
-            reasons(Readiness::Ready, &Role::Alone, &figures, Some(&stats))
-        };
-        assert_eq!(full(|_, _| {}), []);
-        assert_eq!(full(|figures, _| figures.memory.bytes = (10, 10)), [Reason::Memory]);
-        assert_eq!(full(|_, stats| stats.jobs = 10), [Reason::Jobs]);
-        assert_eq!(full(|_, stats| stats.bytes = 11), [Reason::JobBytes]);
-        assert_eq!(full(|figures, _| figures.places = (20, 20)), [Reason::Connections]);
-        assert_eq!(full(|figures, _| (figures.memory.bytes, figures.jobs_max) = ((0, 0), 0)), [], "they are elsewhere");
-    }
-
-    #[test]
-    fn a_reason_holds_since_it_was_seen_first() {
-        let since = Since::default();
-        let at = |now: u64, reasons: &[Reason]| {
-            let noted = since.note(reasons.iter().copied(), Timestamp(now));
-            noted.into_iter().map(|(reason, at)| (reason, at.0)).collect::<Vec<_>>()
-        };
-        assert_eq!(at(5, &[Reason::Memory]), [(Reason::Memory, 5)]);
-        assert_eq!(at(7, &[Reason::Memory, Reason::DiskFull]), [(Reason::DiskFull, 7), (Reason::Memory, 5)]);
-        assert_eq!(at(8, &[]), []);
-        assert_eq!(at(9, &[Reason::Memory]), [(Reason::Memory, 9)]);
-    }
+/// Limits that are nearly reached, the disk, and certificates.
+pub(crate) async fn warnings(app: &App) -> Vec<Nearly> {
+    let (snapshot, stats) = (app.daemon_figures.read(), app.stats().await.ok());
+    let bad = |text: String, to: &'static str| Nearly { text, to };
+    let nearly = |is: u64, most: u64| most > 0 && is >= most.saturating_sub(most / 10);
+    let jobs = stats.as_ref().filter(|it| nearly(it.jobs, snapshot.jobs_max));
+    let jobs = jobs.map(|it| bad(format!("{} of {} jobs: limits.jobs_max", it.jobs, snapshot.jobs_max), "/jobs"));
+    let bytes = stats.as_ref().zip(snapshot.jobs_bytes_max).filter(|(it, most)| nearly(it.bytes, *most));
+    let bytes = bytes.map(|(it, most)| {
+        let text = format!("Jobs take {} of {} MiB: limits.jobs_bytes_max", it.bytes >> 20, most >> 20);
+        bad(text, "/queues?sort=-states.ready")
+    });
+    let (in_memory, most) = snapshot.memory.bytes;
+    let memory = nearly(in_memory, most).then(|| {
+        let text = format!("Jobs take {} of {} MiB of memory: limits.memory", in_memory >> 20, most >> 20);
+        bad(text, "/queues?sort=-states.ready")
+    });
+    let (open, most) = snapshot.places;
+    let places = nearly(open as u64, most as u64)
+        .then(|| bad(format!("{open} of {most} connections: server.connections_max"), "/connections"));
+    let names = stats.as_ref().filter(|it| nearly(it.queues.into(), snapshot.queues_max));
+    let names = names.map(|it| {
+        bad(format!("{} of {} names of queues: limits.queues_max", it.queues, snapshot.queues_max), "/queues")
+    });
+    let [.., unreadable] = snapshot.memory.loads;
+    let unreadable = (unreadable > 0).then(|| {
+        let text =
+            format!("Bodies of jobs could not be read back into memory, {unreadable} times: their jobs are dead");
+        bad(text, "/jobs?state=dead")
+    });
+    let free = snapshot.free_bytes.filter(|free| *free < ROOM);
+    let free = free.map(|free| bad(format!("The disk of the store has {} MiB left", free >> 20), ""));
+    let ahead = clock::machine_ahead_ms().filter(|ms| Duration::from_millis(ms.unsigned_abs()) > FAR);
+    let ahead = ahead.map(|ms| bad(format!("The wall clock is {ms} ms ahead of the database's"), "/cluster"));
+    let now = app.now().wall.0 / 1_000;
+    let ends = snapshot.certificates_end_at.into_iter().filter_map(|(protocol, at)| match at.saturating_sub(now) {
+        0 => Some(bad(format!("The certificate of {protocol} has ended"), "")),
+        left if left < CERTIFICATE => {
+            Some(bad(format!("The certificate of {protocol} ends in {}", counted(left / 86_400, "day")), ""))
+        }
+        _ => None,
+    });
+    jobs.into_iter()
+        .chain(bytes)
+        .chain(memory)
+        .chain(places)
+        .chain(names)
+        .chain(unreadable)
+        .chain(free)
+        .chain(ahead)
+        .chain(ends)
+        .collect()
 }

@@ -137,15 +137,15 @@ pub(crate) enum Command {
     Pause(SomeQueues),
     /// Hand out jobs of these queues, or of one of their keys, again.
     Resume(SomeQueues),
-    /// Print how many jobs of a queue may be worked on at once. Or limit it, until the file says something new about it.
+    /// Print how many jobs of a queue may be worked on at once. Or limit it, until its section in the file changes.
     Throttle(Throttle),
     /// Show the policy of a queue, and its keys with the longest backlog.
     Keys {
         /// Its name.
         queue: String,
     },
-    /// Print the policy of a queue: which of its jobs may start when. Or set another one, until the file says something new
-    /// about it.
+    /// Print the policy of a queue: which of its jobs may start when. Or set another one, until its section in the file
+    /// changes.
     Policy {
         /// Its name.
         queue: String,

@@ -47,7 +47,7 @@ pub(crate) struct Limit {
 type Parameters = Vec<(String, Option<String>)>;
 
 impl Throttle {
-    /// Whether it says nothing: the throttle in force is asked for.
+    /// Whether no value is given: the throttle in force is asked for.
     pub(super) const fn is_question(&self) -> bool {
         let Self { throttle, concurrency, per_worker, timeout, off, .. } = self;
         throttle.is_none() && concurrency.is_none() && per_worker.is_none() && timeout.is_none() && !*off
@@ -69,7 +69,7 @@ impl Throttle {
 }
 
 impl Limit {
-    /// Whether it says nothing: the limit in force is asked for.
+    /// Whether no value is given: the limit in force is asked for.
     pub(super) const fn is_question(&self) -> bool {
         self.limit.is_none() && self.jobs.is_none() && !self.off
     }

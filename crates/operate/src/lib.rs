@@ -82,14 +82,8 @@ impl Operator<'_> {
             Command::Remove(queue) => queue.remove(self).await,
             Command::Pause(queues) => queues.change(self, "pause").await,
             Command::Resume(queues) => queues.change(self, "resume").await,
-            Command::Throttle(it) if it.is_question() => {
-                let queue = self.client.get(&format!("/queues/{}", encoded(&it.queue))).await?;
-                self.show(&queue, |queue| show::rule(&it.queue, "throttle", bounds::throttle_of(queue)))
-            }
-            Command::Limit(it) if it.is_question() => {
-                let queue = self.client.get(&format!("/queues/{}", encoded(&it.queue))).await?;
-                self.show(&queue, |queue| show::rule(&it.queue, "limit", bounds::limit_of(queue)))
-            }
+            Command::Throttle(it) if it.is_question() => self.rule(&it.queue, "throttle", bounds::throttle_of).await,
+            Command::Limit(it) if it.is_question() => self.rule(&it.queue, "limit", bounds::limit_of).await,
             Command::Policy { queue, policy: None, off: false } => {
                 let policy = self.client.get(&format!("/queues/{}/policy", encoded(queue))).await?;
                 self.show(&policy, |policy| show::policy(queue, policy))
@@ -127,6 +121,12 @@ impl Operator<'_> {
                 self.show(&outcome, |it| format!("{}\n", at(it, "/state").as_str().unwrap_or_default()))
             }
         }
+    }
+
+    /// Prints a rule of a queue as it can be given back.
+    async fn rule(&mut self, name: &str, what: &str, of: fn(&Value) -> Option<Value>) -> Result<(), Failure> {
+        let queue = self.client.get(&format!("/queues/{}", encoded(name))).await?;
+        self.show(&queue, |queue| show::rule(name, what, of(queue)))
     }
 
     /// Changes a setting of a queue, or takes it back.

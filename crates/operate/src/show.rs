@@ -250,7 +250,7 @@ pub(super) fn rule(queue: &str, what: &str, rule: Option<Value>) -> String {
     rule.map_or_else(|| format!("{queue} has no {what}\n"), |rule| format!("{rule}\n"))
 }
 
-/// The policy of a queue as it can be given back. Where it comes from is said beside it, not in it.
+/// The policy of a queue as it can be given back. Its origin goes to standard error, so that the output can be set again.
 pub(super) fn policy(queue: &str, policy: &Value) -> String {
     let origin = match (at(policy, "/set_by").as_str(), at(policy, "/section").as_str()) {
         (Some(by), _) => format!("set by {by} at {}", text(at(policy, "/set_at"))),

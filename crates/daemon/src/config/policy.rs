@@ -52,7 +52,7 @@ pub struct PerKey {
     pub waiting_max: Option<u32>,
 }
 
-/// What nobody has given is not in the file: a reload would name it as new.
+/// A default is left out, as it is in a file: otherwise a reload would list it as a new key.
 pub(super) fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
 }
@@ -142,20 +142,16 @@ pub fn policy_as_json(policy: &Policy) -> serde_json::Value {
         ordered: policy.ordered,
         ..Queue::default()
     };
-    // What is not given is left out, as it is in the file.
-    fn given(value: serde_json::Value) -> Option<serde_json::Value> {
-        match value {
-            serde_json::Value::Null => None,
-            serde_json::Value::Object(object) => {
-                let given = object.into_iter().filter_map(|(key, value)| Some((key, given(value)?)));
-                Some(serde_json::Value::Object(given.collect()))
-                    .filter(|it| it.as_object().is_some_and(|it| !it.is_empty()))
-            }
-            other => Some(other),
-        }
-    }
     let object = serde_json::to_value(section).ok().and_then(given);
     object.unwrap_or_else(|| serde_json::Value::Object(serde_json::Map::new()))
+}
+
+/// The value without keys that have none, as in a file.
+fn given(value: serde_json::Value) -> Option<serde_json::Value> {
+    let serde_json::Value::Object(object) = value else { return Some(value).filter(|value| !value.is_null()) };
+    let given: serde_json::Map<_, _> =
+        object.into_iter().filter_map(|(key, value)| Some((key, given(value)?))).collect();
+    (!given.is_empty()).then_some(serde_json::Value::Object(given))
 }
 
 fn rate(name: &str, Rate { jobs, per, burst }: Rate) -> Result<windlass_engine::Rate, String> {

@@ -38,7 +38,7 @@ pub struct Changes {
     pub applied: BTreeSet<String>,
     /// Keys whose new values apply from the next start.
     pub restart: BTreeSet<String>,
-    /// What operators had set while the daemon ran, and the configuration has taken back, in words.
+    /// Policies and throttles of operators that the configuration has taken back, in words.
     pub taken_back: BTreeSet<String>,
 }
 

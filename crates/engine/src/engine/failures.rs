@@ -9,7 +9,7 @@ use super::give_way::pause;
 use super::place::{count, count_run};
 use super::requeue::{make_ready, return_to_front, void_token};
 use super::state::{State, own};
-use super::warnings::{warn_job, warn_lost};
+use super::warnings::warn_job;
 use crate::context::Context;
 use crate::ids::JobId;
 use crate::jobs::{AttemptEnd, Backoff, Failure, Holder, Lease, OnExpiry, Slot};
@@ -75,7 +75,6 @@ pub(super) fn fail_job(
 /// pause, and never if it happened too often.
 pub(super) fn lose_job(state: &mut State, id: JobId, context: &mut Context) {
     let Some(slot) = state.jobs.slot(id) else { return };
-    warn_lost(state, slot, context);
     void_token(state, slot, context);
     count(state, slot, |totals| totals.lost += 1);
     state.jobs.update(slot, |job| {

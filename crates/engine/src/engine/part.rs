@@ -13,6 +13,7 @@ use super::push::push_caused;
 use super::state::State;
 use super::subscriptions::{count_out, forget_served, stop_listening};
 use super::take::unwait;
+use super::warnings::warn_lost;
 use crate::command::{ClientCommand, Command};
 use crate::context::Context;
 use crate::ids::{ClientId, JobId, QueueId};
@@ -50,6 +51,7 @@ pub(super) fn apply_in_part(state: &mut State, client: ClientId, command: &Comma
         }
         forget_last_subscriptions(state, client, limit, context);
         let held: Vec<JobId> = state.jobs.holders().held_by(client).iter().take(limit).collect();
+        held.iter().filter(|_| ends).for_each(|job| warn_lost(state, *job, context));
         held.iter().for_each(|job| lose_attempt(state, *job));
         held.into_iter().for_each(|job| lose_job(state, job, context));
         push_caused(state, context);

@@ -10,6 +10,7 @@ use super::serve::serve;
 use super::serving::forget_takes;
 use super::state::{FEW, State, own};
 use super::take::unwait;
+use super::warnings::warn_lost;
 use super::workers::forget_worker;
 use crate::clients::{Served, watcher_bytes};
 use crate::context::Context;
@@ -47,6 +48,8 @@ pub(super) fn close(state: &mut State, id: ClientId, context: &mut Context) {
         return;
     }
     let held: Vec<JobId> = state.jobs.holders().held_by(id).iter().collect();
+    // As long as it is known who had them.
+    held.iter().for_each(|job| warn_lost(state, *job, context));
     held.iter().for_each(|job| lose_attempt(state, *job));
     // Remove it from the table first, so that it is given no more jobs.
     let worker = state.clients.close(id);

@@ -5,7 +5,7 @@ use bytes::Bytes;
 use super::state::{State, own};
 use super::why::holder;
 use crate::context::Context;
-use crate::ids::QueueId;
+use crate::ids::{JobId, QueueId};
 use crate::jobs::{Job, Slot};
 use crate::outcome::End;
 use crate::queues::Queue;
@@ -48,8 +48,8 @@ pub(super) fn warn_unfit(state: &State, slot: Slot, why: &Bytes, is_dead: bool, 
 }
 
 /// Records that a worker was lost with a job that it still has.
-pub(super) fn warn_lost(state: &State, slot: Slot, context: &mut Context) {
-    let Some(job) = state.jobs.at(slot) else { return };
+pub(super) fn warn_lost(state: &State, id: JobId, context: &mut Context) {
+    let Some(job) = state.jobs.get(id) else { return };
     context.warn(WarningKind::WorkerLost, || {
         let queue = state.queues.at(job.queue).map(|queue| own(&queue.image().name)).unwrap_or_default();
         let holder = job.lease().map(|lease| holder(state, &lease.holder)).unwrap_or_default();

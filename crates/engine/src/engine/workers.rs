@@ -9,6 +9,7 @@ use super::call::Call;
 use super::failures::lose_job;
 use super::serve::serve;
 use super::state::State;
+use super::warnings::warn_lost;
 use crate::clients::{Client, Worker};
 use crate::context::Context;
 use crate::event::{Notice, Reply, Watched, WorkerChange};
@@ -159,6 +160,7 @@ pub(super) fn forget_worker(state: &mut State, number: u64, context: &mut Contex
     for id in held.iter() {
         let is_foreign = |own| state.jobs.get(id).is_some_and(|job| job.protocol != own && job.cycle().is_none());
         if all || worker.protocol().is_some_and(is_foreign) {
+            warn_lost(state, id, context);
             lose_attempt(state, id);
             lose_job(state, id, context);
         }

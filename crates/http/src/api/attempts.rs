@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use windlass_engine::AttemptEnd;
 
-use super::view::view;
 use super::views::text;
 use crate::name::Name;
 use crate::time::moment_text;
+use crate::view::view;
 
 view! {
     /// A delivery of a job that did not succeed. Its texts are cut to a few hundred bytes.

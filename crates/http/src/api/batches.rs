@@ -4,11 +4,11 @@ use axum::Json;
 use windlass_engine::{BatchView, CallbackState, Query, Reply};
 
 use super::listing::listing;
-use super::view::{of_one, view};
 use crate::app::{App, Now};
 use crate::name::Name;
 use crate::problem::Problem;
 use crate::time::moment_text;
+use crate::view::{of_one, view};
 
 view! {
     /// Jobs that belong together, and the callbacks that follow them.

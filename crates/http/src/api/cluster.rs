@@ -4,10 +4,10 @@ use axum::Json;
 use axum::http::StatusCode;
 use windlass_daemon::{Edge, Reasons, Refused, Role, clock};
 
-use super::view::view;
 use crate::app::Shared;
 use crate::problem::{Outcome, Problem};
 use crate::time::moment_text;
+use crate::view::view;
 
 view! {
     /// What this daemon is among the others.

@@ -4,9 +4,9 @@ use axum::http::StatusCode;
 use windlass_engine::{ClientCommand, ClientId, ClientRow};
 
 use super::listing::listing;
-use super::view::{of_one, view};
 use crate::app::{App, Now};
 use crate::name::Name;
+use crate::view::{of_one, view};
 
 view! {
     /// A connection.

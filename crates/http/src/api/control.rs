@@ -10,9 +10,9 @@ use windlass_config::counted;
 use windlass_daemon::control::{Changes, Draining};
 use windlass_engine::Protocol;
 
-use super::view::view;
 use crate::app::{App, Shared};
 use crate::problem::{Outcome, Problem};
+use crate::view::view;
 
 view! {
     /// A drain under way.
@@ -75,16 +75,16 @@ pub(super) struct Reloaded {
     applied: BTreeSet<String>,
     /// Keys whose new values apply from the next start.
     needs_restart: BTreeSet<String>,
-    /// Policies and throttles that operators had set, and that the configuration has taken back because it says something
-    /// new about their queues.
+    /// Policies and throttles that operators had set, and that the configuration has taken back because their
+    /// sections have changed.
     taken_back: BTreeSet<String>,
 }
 
 /// Read the configuration again
 ///
 /// Certificates, passwords, limits, time-outs, the log's level, rules and throttles of queues and recurring jobs are
-/// applied without closing a connection. A policy, throttle or limit that an operator has set stays, unless the file says
-/// something new about its queue. An invalid configuration changes nothing.
+/// applied without closing a connection. A policy, throttle or limit that an operator has set stays, unless its
+/// section in the file has changed. An invalid configuration changes nothing.
 #[utoipa::path(post, path = "/api/v1/reload", tag = "status", operation_id = "reload", responses(
     (status = 200, body = Reloaded),
     (status = 422, description = "The configuration is invalid", body = Problem)

@@ -7,17 +7,17 @@ use std::time::Duration;
 use axum::Json;
 use serde::Serialize;
 use utoipa::ToSchema;
-use windlass_engine::{Cursor, JobState, JobView, Query, Reply, Timestamp, error_group};
+use windlass_engine::{Cursor, Filter, JobState, JobStateKind, JobView, Query, Reply, Timestamp, error_group};
 
 use super::filter::Conditions;
 use super::pace::Pace;
-use super::view::view;
 use super::views::kind;
 use crate::app::{App, Now, Shared};
 use crate::name::Name;
 use crate::params::Params;
 use crate::problem::{Outcome, Problem};
 use crate::time::moment_text;
+use crate::view::view;
 
 /// The most groups in an answer. Jobs of more groups are counted together.
 const GROUPS_MAX: usize = 200;
@@ -107,6 +107,33 @@ pub(crate) async fn groups(app: Shared, Params(conditions): Params<Conditions>) 
     groups.sort_by_key(|group| std::cmp::Reverse(group.jobs));
     let jobs = groups.iter().map(|group| group.jobs).sum();
     Ok(Json(ErrorGroups { groups, jobs, other_jobs, is_complete: after.is_none() }))
+}
+
+/// An error and a kind of jobs in which it happened lately, and in how many.
+#[derive(Debug)]
+pub(crate) struct Lately {
+    pub(crate) error: String,
+    pub(crate) kind: String,
+    pub(crate) jobs: u64,
+}
+
+/// Errors of dead or retrying jobs that happened within this time, those of most jobs first. One look at the engine: of the
+/// jobs that died last, or are tried next.
+pub(crate) async fn lately(app: &App, state: JobStateKind, within: Duration) -> Outcome<Vec<Lately>> {
+    let filter = Filter { state: Some(state), ..Filter::default() };
+    let query = Query::Jobs { filter: filter.into(), after: Cursor::default(), limit: PAGE };
+    let Reply::Jobs { rows, .. } = app.ask(query).await? else { return Err(Problem::unexpected()) };
+    let wall = app.now().wall;
+    let is_new = |view: &&JobView| {
+        let failure = view.job.extra.as_deref().and_then(|extra| extra.failure.as_deref());
+        failure.is_some_and(|failure| u128::from(wall.ms_since(failure.at)) <= within.as_millis())
+    };
+    let mut groups = BTreeMap::new();
+    rows.iter().filter(is_new).for_each(|view| _ = add(&mut groups, view, app));
+    let of = |((error, kind), group): ((String, String), Group)| Lately { error, kind, jobs: group.jobs };
+    let mut all: Vec<Lately> = groups.into_iter().map(of).collect();
+    all.sort_by_key(|it| std::cmp::Reverse(it.jobs));
+    Ok(all)
 }
 
 /// Adds a job to its group. Returns 1 if there is no room for another group.

@@ -10,11 +10,11 @@ use windlass_engine::{
 
 use super::attempts::Attempt;
 use super::trace::traceparent;
-use super::view::view;
 use super::views::{Failure, Job, body, state_name, text};
 use crate::app::{App, Now};
 use crate::name::Name;
 use crate::time::moment_text;
+use crate::view::view;
 
 view! {
     /// Everything about a job.
@@ -104,19 +104,23 @@ view! {
 }
 
 fn held_by(why: &Why) -> &[JobId] {
-    match why {
-        Why::Throttled { holders } => holders,
-        Why::Turn(turn) => &turn.holders,
-        _ => &[],
+    if let Why::Throttled { holders } = why {
+        holders
+    } else if let Why::Turn(turn) = why {
+        &turn.holders
+    } else {
+        &[]
     }
 }
 
 /// Jobs before it, and whether there may be more.
 fn before(why: &Why) -> Option<(u32, bool)> {
-    match why {
-        Why::Behind { jobs, more } => Some((*jobs, *more)),
-        Why::Turn(turn) => Some((turn.jobs, turn.more)),
-        _ => None,
+    if let Why::Behind { jobs, more } = why {
+        Some((*jobs, *more))
+    } else if let Why::Turn(turn) = why {
+        Some((turn.jobs, turn.more))
+    } else {
+        None
     }
 }
 

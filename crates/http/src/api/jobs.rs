@@ -16,13 +16,13 @@ use super::detail::JobDetail;
 use super::filter::Conditions;
 use super::listing::{Page, page_of, page_type};
 use super::pace::Pace;
-use super::view::of_one;
 use super::views::{Job, state_name};
 use crate::app::{App, Shared};
 use crate::cursor::CursorText;
 use crate::name::Name;
 use crate::params::{Body, Segments, TwoParams};
 use crate::problem::{Outcome, Problem};
+use crate::view::of_one;
 
 page_type! {
     /// A page of jobs. The search for more continues with the next one.

@@ -27,7 +27,6 @@ pub(crate) mod status;
 mod take;
 pub(crate) mod throttles;
 pub(crate) mod trace;
-pub(crate) mod view;
 pub(crate) mod views;
 mod wait;
 mod words;

@@ -7,7 +7,6 @@ use windlass_daemon::config::{policy_as_json, policy_of_json};
 use windlass_engine::{BulkCommand, Cursor, KeyRow, Policy, PolicyRow, Query, QueueCommand, Reply, is_pattern};
 
 use super::queues::{Set, one, set};
-use super::view::{of_one, view};
 use super::views::Queue;
 use crate::access::Visitor;
 use crate::app::{App, Now, Shared};
@@ -15,6 +14,7 @@ use crate::name::Name;
 use crate::params::{Body, Segments};
 use crate::problem::{Outcome, Problem};
 use crate::time::moment_text;
+use crate::view::{of_one, view};
 
 /// The longest policy, in bytes.
 const POLICY_BYTES_MAX: usize = 64 << 10;

@@ -18,13 +18,13 @@ use windlass_engine::{
 
 use super::listing::{Page, Rows, page_of, page_type};
 use super::policies::pause_key;
-use super::view::of_one;
 use super::views::{Part, Queue};
 use crate::app::{App, Shared};
 use crate::audit::Affected;
 use crate::name::Name;
 use crate::params::{Params, Segments};
 use crate::problem::{Outcome, Problem};
+use crate::view::of_one;
 
 page_type! {
     /// A page of queues.

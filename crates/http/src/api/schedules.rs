@@ -10,13 +10,13 @@ use windlass_engine::{
 
 use super::listing::listing;
 use super::push::PushedJob;
-use super::view::{of_one, view};
 use super::views::state_name;
 use super::words::{line, words};
 use crate::app::{App, Now};
 use crate::name::Name;
 use crate::problem::{Outcome, Problem};
 use crate::time::moment_text;
+use crate::view::{of_one, view};
 
 view! {
     /// A job that is pushed again and again.

@@ -9,13 +9,12 @@ use windlass_daemon::Role;
 use windlass_engine::{ProtocolStats, Stats, Totals};
 
 use super::control::Drain;
-use super::view::view;
 use super::views::counts;
 use crate::app::{App, Shared};
 use crate::problem::Outcome;
 use crate::refusing::{self, Refusing};
-use crate::site::attention;
 use crate::time::moment_text;
+use crate::view::view;
 
 view! {
     /// The daemon as a whole.
@@ -127,7 +126,7 @@ pub(super) async fn readyz(app: Shared) -> (StatusCode, String) {
 #[utoipa::path(get, path = "/api/v1/status", tag = "status", responses((status = 200, body = Status)))]
 pub(crate) async fn status(app: Shared) -> Outcome<Json<Status>> {
     let stats = app.stats().await?;
-    let warnings = attention::limits(&app).await.into_iter().map(|concern| concern.text).collect();
+    let warnings = refusing::warnings(&app).await.into_iter().map(|it| it.text).collect();
     Ok(Json(Status::of(&stats, refusing::look(&app).await, warnings, &app)))
 }
 

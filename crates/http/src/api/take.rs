@@ -13,13 +13,13 @@ use windlass_engine::{
     Wait,
 };
 
-use super::view::view;
 use super::views::body;
 use crate::app::{App, Now, Peer, Shared};
 use crate::name::Name;
 use crate::params::{Params, Segments};
 use crate::problem::{Outcome, Problem};
 use crate::time::moment_text;
+use crate::view::view;
 
 /// The longest wait. Proxies cut longer requests, and a client can ask again.
 const WAIT_MAX: Period = Period::from_secs(300);

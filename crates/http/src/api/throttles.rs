@@ -3,10 +3,10 @@
 use windlass_engine::{JobId, LeaseHolder, ThrottleRow, Timestamp};
 
 use super::listing::listing;
-use super::view::view;
 use super::views::Throttle;
 use crate::app::{App, Now};
 use crate::name::Name;
+use crate::view::view;
 
 view! {
     /// A queue with a throttle.

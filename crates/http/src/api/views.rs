@@ -12,10 +12,10 @@ use windlass_engine::{
 };
 
 use super::policies::QueuePolicy;
-use super::view::view;
 use crate::app::{App, Now};
 use crate::name::Name;
 use crate::time::moment_text;
+use crate::view::view;
 
 /// A longer body is not part of an object: `/body` has it.
 pub(super) const BODY_SHOWN_MAX: usize = BODY_READ_MAX;

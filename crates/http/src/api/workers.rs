@@ -4,10 +4,10 @@ use axum::http::StatusCode;
 use windlass_engine::{JobId, Timestamp, WorkerCommand, WorkerRow, WorkerState};
 
 use super::listing::listing;
-use super::view::{of_one, view};
 use crate::app::{App, Now, Shared};
 use crate::name::Name;
 use crate::problem::Outcome;
+use crate::view::{of_one, view};
 
 view! {
     /// A worker known by name.

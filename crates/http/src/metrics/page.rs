@@ -18,7 +18,7 @@ use super::daemon;
 use super::figures::{QueueSeries, count};
 use crate::api::views::STATES;
 use crate::name::Name;
-use crate::refusing::Reason;
+use crate::reasons::Reason;
 
 /// The content type of OpenMetrics.
 pub(crate) const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";

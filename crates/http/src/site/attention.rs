@@ -1,28 +1,29 @@
 //! What an operator should look at first.
 
-use std::collections::VecDeque;
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use windlass_config::counted;
-use windlass_daemon::clock;
-use windlass_engine::{Cursor, Query, Reply};
+use windlass_engine::{Cursor, JobStateKind, Query, Reply, RunEnd, Schedule};
 
 use super::shell::Age;
 use super::survey::Survey;
+use crate::api::dead::{self, Lately};
 use crate::app::App;
+use crate::name::Name;
+use crate::refusing::{self, Nearly};
 
 /// A job that has waited longer is worth a line.
 const OLD: Duration = Duration::from_secs(600);
 
-/// A certificate that ends sooner is worth a line.
-const CERTIFICATE: u64 = 14 * 86_400;
+/// Failures that are to be retried are told for this long, and deaths for an hour.
+const FAILING: Duration = Duration::from_secs(300);
+const DIED: Duration = Duration::from_secs(3_600);
 
-/// A disk with less room is worth a line, in bytes.
-const ROOM: u64 = 1 << 30;
+/// Errors and schedules that are named.
+const ERRORS_MAX: usize = 3;
 
-/// A wall clock that differs more from the database's is worth a line.
-const FAR: Duration = Duration::from_secs(5);
+/// A schedule that is this late did not run.
+const OVERDUE: Duration = Duration::from_secs(60);
 
 /// A line, and where it leads.
 #[derive(Debug)]
@@ -37,8 +38,13 @@ pub(crate) struct Concern {
 /// Looks at the daemon, and at one page of its queues. More of them are looked at in between. What does not answer is left
 /// out.
 pub(super) async fn look(app: &App) -> Vec<Concern> {
-    let mut concerns = limits(app).await;
+    let nearly = refusing::warnings(app).await.into_iter();
+    let mut concerns: Vec<_> =
+        nearly.map(|Nearly { text, to }| Concern { text, to: to.to_owned(), is_bad: true }).collect();
     concerns.extend(lately(app).await);
+    concerns.extend(failures(app, JobStateKind::Retrying, FAILING).await);
+    concerns.extend(failures(app, JobStateKind::Dead, DIED).await);
+    concerns.extend(schedules(app).await);
     let query = Query::Queues { after: Cursor::default(), limit: u32::MAX };
     if let Ok(Reply::Queues { rows, next }) = app.ask(query).await {
         let mut survey = Survey::default();
@@ -115,114 +121,41 @@ pub(super) async fn lately(app: &App) -> Vec<Concern> {
     refused.into_iter().chain(lost).collect()
 }
 
-/// What two counters have counted in the last hour.
-#[derive(Debug, Default)]
-pub(crate) struct Lately(Mutex<[Counter; 2]>);
-
-/// A counter, and when it has grown.
-#[derive(Debug, Default)]
-struct Counter {
-    last: Option<u64>,
-    /// By how much it has grown in a minute: when that began, the last time, and how much.
-    grown: VecDeque<(Instant, Instant, u64)>,
+/// Errors of jobs that are to be retried, or that died, and happened lately.
+async fn failures(app: &App, state: JobStateKind, within: Duration) -> Option<Concern> {
+    let errors = dead::lately(app, state, within).await.ok()?;
+    let one = |it: &Lately| {
+        let error = if it.error.is_empty() { "an error without a text" } else { &it.error };
+        let kind = if it.kind.is_empty() { String::new() } else { format!(" in {}", it.kind) };
+        format!("{error}{kind}, {}", it.jobs)
+    };
+    let named: Vec<String> = errors.iter().take(ERRORS_MAX).map(one).collect();
+    let more = errors.len().saturating_sub(named.len());
+    let more = if more == 0 { String::new() } else { format!("; and {}", counted(more as u64, "other error")) };
+    let (what, to) = match state == JobStateKind::Dead {
+        true => ("Died", "/dead"),
+        false => ("Failing now", "/dead?state=retrying"),
+    };
+    let text = format!("{what}: {}{more}, within {}", named.join("; "), Age(within));
+    (!named.is_empty()).then(|| Concern { text, to: to.to_owned(), is_bad: true })
 }
 
-impl Lately {
-    /// Notes the counters. Returns by how much each has grown in an hour, and when it did so last.
-    fn note(&self, counts: [u64; 2], now: Instant) -> [Option<(u64, Instant)>; 2] {
-        let mut counters = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let [one, other] = &mut *counters;
-        [one.note(counts[0], now), other.note(counts[1], now)]
-    }
-}
-
-impl Counter {
-    fn note(&mut self, count: u64, now: Instant) -> Option<(u64, Instant)> {
-        const MINUTE: Duration = Duration::from_secs(60);
-        // What was counted before this daemon looked for the first time is not of this hour.
-        let more = count.saturating_sub(self.last.replace(count).unwrap_or(count));
-        match self.grown.back_mut().filter(|(began, ..)| now.duration_since(*began) < MINUTE) {
-            _ if more == 0 => {}
-            Some((_, last, grown)) => (*last, *grown) = (now, *grown + more),
-            None => self.grown.push_back((now, now, more)),
-        }
-        while self.grown.pop_front_if(|(_, last, _)| now.duration_since(*last) > 60 * MINUTE).is_some() {}
-        let (_, last, _) = self.grown.back()?;
-        Some((self.grown.iter().map(|(.., grown)| grown).sum(), *last))
-    }
-}
-
-/// Limits that are nearly reached, the disk, and certificates.
-pub(crate) async fn limits(app: &App) -> Vec<Concern> {
-    let (snapshot, stats) = (app.daemon_figures.read(), app.stats().await.ok());
-    let bad = |text: String, to: &str| Concern { text, to: to.to_owned(), is_bad: true };
-    let nearly = |is: u64, most: u64| most > 0 && is >= most.saturating_sub(most / 10);
-    let jobs = stats.as_ref().filter(|it| nearly(it.jobs, snapshot.jobs_max));
-    let jobs = jobs.map(|it| bad(format!("{} of {} jobs: limits.jobs_max", it.jobs, snapshot.jobs_max), "/jobs"));
-    let bytes = stats.as_ref().zip(snapshot.jobs_bytes_max).filter(|(it, most)| nearly(it.bytes, *most));
-    let bytes = bytes.map(|(it, most)| {
-        let text = format!("Jobs take {} of {} MiB: limits.jobs_bytes_max", it.bytes >> 20, most >> 20);
-        bad(text, "/queues?sort=-states.ready")
-    });
-    let (in_memory, most) = snapshot.memory.bytes;
-    let memory = nearly(in_memory, most).then(|| {
-        let text = format!("Jobs take {} of {} MiB of memory: limits.memory", in_memory >> 20, most >> 20);
-        bad(text, "/queues?sort=-states.ready")
-    });
-    let (open, most) = snapshot.places;
-    let places = nearly(open as u64, most as u64)
-        .then(|| bad(format!("{open} of {most} connections: server.connections_max"), "/connections"));
-    let names = stats.as_ref().filter(|it| nearly(it.queues.into(), snapshot.queues_max));
-    let names = names.map(|it| {
-        bad(format!("{} of {} names of queues: limits.queues_max", it.queues, snapshot.queues_max), "/queues")
-    });
-    let [.., unreadable] = snapshot.memory.loads;
-    let unreadable = (unreadable > 0).then(|| {
-        let text =
-            format!("Bodies of jobs could not be read back into memory, {unreadable} times: their jobs are dead");
-        bad(text, "/jobs?state=dead")
-    });
-    let free = snapshot.free_bytes.filter(|free| *free < ROOM);
-    let free = free.map(|free| bad(format!("The disk of the store has {} MiB left", free >> 20), ""));
-    let ahead = clock::machine_ahead_ms().filter(|ms| Duration::from_millis(ms.unsigned_abs()) > FAR);
-    let ahead = ahead.map(|ms| bad(format!("The wall clock is {ms} ms ahead of the database's"), "/cluster"));
-    let now = app.now().wall.0 / 1_000;
-    let ends = snapshot.certificates_end_at.into_iter().filter_map(|(protocol, at)| match at.saturating_sub(now) {
-        0 => Some(bad(format!("The certificate of {protocol} has ended"), "")),
-        left if left < CERTIFICATE => {
-            Some(bad(format!("The certificate of {protocol} ends in {}", Age(Duration::from_secs(left))), ""))
-        }
-        _ => None,
-    });
-    jobs.into_iter()
-        .chain(bytes)
-        .chain(memory)
-        .chain(places)
-        .chain(names)
-        .chain(unreadable)
-        .chain(free)
-        .chain(ahead)
-        .chain(ends)
-        .collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_counter_tells_what_it_has_counted_in_the_last_hour() {
-        let (mut counter, begun) = (Counter::default(), Instant::now());
-        let mut at = |minute: u64, count: u64| {
-            let now = begun + Duration::from_secs(60 * minute);
-            counter.note(count, now).map(|(grown, last)| (grown, last.duration_since(begun).as_secs() / 60))
-        };
-        assert_eq!(at(0, 1_000), None, "that was before");
-        assert_eq!(at(1, 1_000), None);
-        assert_eq!(at(2, 1_003), Some((3, 2)));
-        assert_eq!(at(40, 1_004), Some((4, 40)));
-        assert_eq!(at(50, 1_004), Some((4, 40)));
-        assert_eq!(at(63, 1_004), Some((1, 40)));
-        assert_eq!(at(101, 1_004), None);
-    }
+/// Schedules whose last run nobody works on, or that should have run.
+async fn schedules(app: &App) -> Option<Concern> {
+    let query = Query::Schedules { protocol: None, after: Cursor::default(), limit: u32::MAX };
+    let Ok(Reply::Schedules { rows, .. }) = app.ask(query).await else { return None };
+    let now = app.now();
+    let is_late = |row: &&Schedule| {
+        let at = if row.recurrence.by_wall() { row.next_at } else { now.to_wall(row.next_at) };
+        let is_overdue = !row.is_paused() && Duration::from_millis(now.wall.ms_since(at)) > OVERDUE;
+        is_overdue || row.last.as_ref().is_some_and(|last| last.end == RunEnd::Unserved)
+    };
+    let name =
+        |row: &Schedule| row.key.as_ref().map_or_else(|| row.id.0.to_string(), |key| Name(key.clone()).to_string());
+    let late: Vec<String> = rows.iter().filter(is_late).map(name).collect();
+    let more = late.len().saturating_sub(ERRORS_MAX);
+    let named = late.iter().take(ERRORS_MAX).cloned().collect::<Vec<_>>().join(", ");
+    let more = if more == 0 { String::new() } else { format!(" and {more} more") };
+    let text = format!("Schedules whose jobs no worker takes, or that did not run: {named}{more}");
+    (!late.is_empty()).then(|| Concern { text, to: "/schedules".to_owned(), is_bad: true })
 }

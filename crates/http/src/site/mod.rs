@@ -8,7 +8,7 @@
 //! Reading order: `shell` (what all pages share) · `overview` with `history` and `plot` · `queues` · `jobs` · `lists`
 //! (everything else).
 
-pub(crate) mod attention;
+mod attention;
 mod cluster;
 mod dead;
 pub(crate) mod history;

@@ -1,5 +1,7 @@
 //! What operators see of a daemon that stands by.
 
+use windlass_store::Error as StoreError;
+
 use super::super::*;
 
 #[test]

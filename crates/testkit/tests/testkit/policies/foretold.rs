@@ -25,7 +25,7 @@ impl Life {
         let other = |state: &JobState| match state {
             JobState::Scheduled(at) | JobState::Retrying(at) => *at,
             JobState::Leased(lease) => lease.until,
-            _ => Timestamp::NEVER,
+            JobState::Ready | JobState::Dead(_) | JobState::Parked | JobState::Done(_) => Timestamp::NEVER,
         };
         let others_at = self.engine.jobs().map(|job| other(&job.state)).min().unwrap_or(Timestamp::NEVER);
         let told: Vec<(JobId, u64)> =
@@ -63,7 +63,7 @@ impl Life {
         jobs
     }
 
-    /// The earliest time that is named for a job, which has so many before it.
+    /// The earliest time that is named for a job, which has this many before it.
     fn told(&mut self, job: JobId, before: u32) -> u64 {
         let events = self.ask(PRODUCER, Query::Why(JobRef::Id(job)));
         let [Event::Reply(_, Reply::Why(Why::Turn(turn)))] = &events[..] else { panic!("{events:?}") };

@@ -12,6 +12,9 @@ use crate::ids::Timestamp;
 use crate::jobs::Slot;
 use crate::queues::audience::{Class, View};
 
+/// First jobs of keys that are left, with the numbers of the keys.
+type Heads<'a> = Peekable<btree_map::Iter<'a, Place, (KeyNumber, Slot)>>;
+
 /// The turns that follow if no job of a key ends.
 #[derive(Debug)]
 pub(in crate::queues::policy) struct Turns<'a> {
@@ -19,7 +22,7 @@ pub(in crate::queues::policy) struct Turns<'a> {
     policy: &'a Policy,
     view: View,
     /// The first jobs in the view of keys that have not moved, and of some that have.
-    unmoved: Vec<(Class, Peekable<btree_map::Iter<'a, Place, (KeyNumber, Slot)>>)>,
+    unmoved: Vec<(Class, Heads<'a>)>,
     /// When tokens come for such keys.
     unmoved_due: Peekable<btree_set::Iter<'a, (Timestamp, KeyNumber)>>,
     /// Keys that have started a job here, or whose time has come.

@@ -1,0 +1,63 @@
+//! What counters have counted lately, for people who look now and then.
+
+use std::collections::VecDeque;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// What two counters have counted in the last hour.
+#[derive(Debug, Default)]
+pub(crate) struct Counted(Mutex<[Counter; 2]>);
+
+/// A counter, and when it has grown.
+#[derive(Debug, Default)]
+struct Counter {
+    last: Option<u64>,
+    /// By how much it has grown in a minute: when that began, the last time, and how much.
+    grown: VecDeque<(Instant, Instant, u64)>,
+}
+
+impl Counted {
+    /// Notes the counters. Returns by how much each has grown in an hour, and when it did so last.
+    pub(crate) fn note(&self, counts: [u64; 2], now: Instant) -> [Option<(u64, Instant)>; 2] {
+        let mut counters = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let [one, other] = &mut *counters;
+        [one.note(counts[0], now), other.note(counts[1], now)]
+    }
+}
+
+impl Counter {
+    fn note(&mut self, count: u64, now: Instant) -> Option<(u64, Instant)> {
+        const MINUTE: Duration = Duration::from_secs(60);
+        // What was counted before this daemon looked for the first time is not of this hour.
+        let more = count.saturating_sub(self.last.replace(count).unwrap_or(count));
+        match self.grown.back_mut().filter(|(began, ..)| now.duration_since(*began) < MINUTE) {
+            _ if more == 0 => {}
+            Some((_, last, grown)) => (*last, *grown) = (now, *grown + more),
+            None => self.grown.push_back((now, now, more)),
+        }
+        self.grown.retain(|(_, last, _)| now.duration_since(*last) <= 60 * MINUTE);
+        let (_, last, _) = self.grown.back()?;
+        Some((self.grown.iter().map(|(.., grown)| grown).sum(), *last))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_counter_tells_what_it_has_counted_in_the_last_hour() {
+        let (mut counter, begun) = (Counter::default(), Instant::now());
+        let mut at = |minute: u64, count: u64| {
+            let now = begun + Duration::from_secs(60 * minute);
+            counter.note(count, now).map(|(grown, last)| (grown, last.duration_since(begun).as_secs() / 60))
+        };
+        assert_eq!(at(0, 1_000), None, "that was before");
+        assert_eq!(at(1, 1_000), None);
+        assert_eq!(at(2, 1_003), Some((3, 2)));
+        assert_eq!(at(40, 1_004), Some((4, 40)));
+        assert_eq!(at(50, 1_004), Some((4, 40)));
+        assert_eq!(at(63, 1_004), Some((1, 40)));
+        assert_eq!(at(101, 1_004), None);
+    }
+}

@@ -1,0 +1,147 @@
+//! The reasons for which a daemon refuses something, and since when each holds.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+
+use windlass_daemon::Role;
+use windlass_daemon::client::Readiness;
+use windlass_daemon::figures::Snapshot;
+use windlass_engine::{Stats, Timestamp};
+
+/// Why something is refused. The most important reason is the first.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) enum Reason {
+    Stopping,
+    StoreFailed,
+    NoLeader,
+    DiskFull,
+    Memory,
+    Jobs,
+    JobBytes,
+    Connections,
+    Draining,
+}
+
+impl Reason {
+    pub(crate) const ALL: [Self; 9] = [
+        Self::Stopping,
+        Self::StoreFailed,
+        Self::NoLeader,
+        Self::DiskFull,
+        Self::Memory,
+        Self::Jobs,
+        Self::JobBytes,
+        Self::Connections,
+        Self::Draining,
+    ];
+
+    /// Its name for programs.
+    pub(crate) const fn code(self) -> &'static str {
+        match self {
+            Self::Stopping => "stopping",
+            Self::StoreFailed => "store_failed",
+            Self::NoLeader => "no_leader",
+            Self::DiskFull => "disk_full",
+            Self::Memory => "memory_full",
+            Self::Jobs => "jobs_full",
+            Self::JobBytes => "bytes_full",
+            Self::Connections => "connections_full",
+            Self::Draining => "draining",
+        }
+    }
+
+    /// The reason, and what is refused.
+    pub(crate) const fn text(self) -> &'static str {
+        match self {
+            Self::Stopping => "the daemon stops",
+            Self::StoreFailed => "the store does not respond: nothing is acknowledged",
+            Self::NoLeader => "no daemon leads: clients wait for one, and are closed after cluster.hold",
+            Self::DiskFull => "the disk is full: new jobs are refused, existing jobs go on",
+            Self::Memory => "limits.memory is reached: new jobs are refused, existing jobs go on",
+            Self::Jobs => "limits.jobs_max is reached: new jobs are refused, existing jobs go on",
+            Self::JobBytes => "limits.jobs_bytes_max is reached: new jobs are refused, existing jobs go on",
+            Self::Connections => "server.connections_max is reached: new connections are refused",
+            Self::Draining => "the daemon drains: no connection is accepted, and no job is handed out",
+        }
+    }
+
+    /// Whether it is what somebody has asked for.
+    const fn is_wanted(self) -> bool {
+        matches!(self, Self::Stopping | Self::Draining)
+    }
+}
+
+/// Since when each reason holds.
+#[derive(Debug, Default)]
+pub(crate) struct Since(Mutex<BTreeMap<Reason, Timestamp>>);
+
+impl Since {
+    /// Notes the reasons that hold now, and logs those that begin and end.
+    pub(crate) fn note(&self, reasons: impl Iterator<Item = Reason>, now: Timestamp) -> BTreeMap<Reason, Timestamp> {
+        let mut since = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let held = std::mem::take(&mut *since);
+        *since = reasons.map(|reason| (reason, held.get(&reason).copied().unwrap_or(now))).collect();
+        for reason in since.keys().filter(|reason| !held.contains_key(reason) && !reason.is_wanted()) {
+            tracing::warn!(reason = reason.code(), "{}", reason.text());
+        }
+        for reason in held.keys().filter(|reason| !since.contains_key(reason) && !reason.is_wanted()) {
+            tracing::warn!(reason = reason.code(), "over: {}", reason.text());
+        }
+        since.clone()
+    }
+}
+
+/// The reasons that hold.
+pub(crate) fn reasons(readiness: Readiness, role: &Role, figures: &Snapshot, stats: Option<&Stats>) -> Vec<Reason> {
+    let state = match readiness {
+        Readiness::Ready => None,
+        Readiness::DiskFull => Some(Reason::DiskFull),
+        Readiness::StoreFailed if matches!(role, Role::Seeking { .. }) => Some(Reason::NoLeader),
+        Readiness::StoreFailed => Some(Reason::StoreFailed),
+        Readiness::Draining => Some(Reason::Draining),
+        Readiness::Stopping => Some(Reason::Stopping),
+    };
+    let is_reached = |(is, most): (u64, u64)| most > 0 && is >= most;
+    // The figures of the engine are 0 where it is in another daemon, and so are its limits.
+    let memory = Some(Reason::Memory).filter(|_| is_reached(figures.memory.bytes));
+    let jobs = stats.filter(|stats| is_reached((stats.jobs, figures.jobs_max))).map(|_| Reason::Jobs);
+    let bytes_max = figures.jobs_bytes_max.unwrap_or(0);
+    let bytes = stats.filter(|stats| is_reached((stats.bytes, bytes_max))).map(|_| Reason::JobBytes);
+    let (open, most) = figures.places;
+    let connections = Some(Reason::Connections).filter(|_| is_reached((open as u64, most as u64)));
+    [state, memory, jobs, bytes, connections].into_iter().flatten().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_limit_that_is_reached_is_a_reason_to_refuse() {
+        let full = |change: fn(&mut Snapshot, &mut Stats)| {
+            let (mut figures, mut stats) = (Snapshot { places: (0, 20), ..Snapshot::default() }, Stats::default());
+            (figures.jobs_max, figures.jobs_bytes_max, figures.memory.bytes) = (10, Some(10), (0, 10));
+            change(&mut figures, &mut stats);
+            reasons(Readiness::Ready, &Role::Alone, &figures, Some(&stats))
+        };
+        assert_eq!(full(|_, _| {}), []);
+        assert_eq!(full(|figures, _| figures.memory.bytes = (10, 10)), [Reason::Memory]);
+        assert_eq!(full(|_, stats| stats.jobs = 10), [Reason::Jobs]);
+        assert_eq!(full(|_, stats| stats.bytes = 11), [Reason::JobBytes]);
+        assert_eq!(full(|figures, _| figures.places = (20, 20)), [Reason::Connections]);
+        assert_eq!(full(|figures, _| (figures.memory.bytes, figures.jobs_max) = ((0, 0), 0)), [], "they are elsewhere");
+    }
+
+    #[test]
+    fn a_reason_holds_since_it_was_seen_first() {
+        let since = Since::default();
+        let at = |now: u64, reasons: &[Reason]| {
+            let noted = since.note(reasons.iter().copied(), Timestamp(now));
+            noted.into_iter().map(|(reason, at)| (reason, at.0)).collect::<Vec<_>>()
+        };
+        assert_eq!(at(5, &[Reason::Memory]), [(Reason::Memory, 5)]);
+        assert_eq!(at(7, &[Reason::Memory, Reason::DiskFull]), [(Reason::DiskFull, 7), (Reason::Memory, 5)]);
+        assert_eq!(at(8, &[]), []);
+        assert_eq!(at(9, &[Reason::Memory]), [(Reason::Memory, 9)]);
+    }
+}
