@@ -504,7 +504,7 @@ fn probes_and_status() {
     worker.can_do("f").unwrap();
     let job = worker.grab().unwrap().unwrap();
     daemon.signal("USR1");
-    wait_until("draining", || http.get("/readyz").text() == "draining\n");
+    wait_until("draining", || http.get("/readyz").text().starts_with("draining: "));
     assert_eq!((http.get("/readyz").status, http.get("/livez").status), (503, 200));
     let waiting = thread::spawn(move || http.post("/api/v1/queues/empty/take?wait=1m", ""));
     wait_until("a client waits", || ok(&http.get("/api/v1/status"))["connections"].as_u64() > Some(1));

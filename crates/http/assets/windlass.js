@@ -45,15 +45,17 @@ async function send(method, path, body) {
 
 // Runs a change, reports how it ended, and shows the result.
 async function run(change) {
+  let isDone = false;
   try {
     say("…");
     const done = await change();
+    isDone = true;
     say(done ?? "Done.");
   } catch (error) {
     say(error.message, true);
   }
   // A daemon that has been drained is gone.
-  await refresh(true).catch(() => {});
+  await refresh(true, isDone).catch(() => {});
   await countMatches().catch(() => {});
 }
 
@@ -95,7 +97,8 @@ let seenAt = new Date();
 const isBusy = () => document.querySelector("dialog[open], .menu[open]") !== null || document.querySelector("[data-id]:checked") !== null;
 
 // Fails if the daemon does not answer in time, or a proxy answers for it. Parts that a person has at hand stay, unless forced.
-async function refresh(isForced = false) {
+// Forms that are filled with settings change only with a change that was made: what is typed in them must not get lost.
+async function refresh(isForced = false, isDone = false) {
   const headers = { Accept: "text/html", "X-Windlass-Refresh": "1" };
   const signal = AbortSignal.timeout(EVERY_MS);
   const response = await fetch(location.origin + here, { headers, redirect: "manual", signal });
@@ -112,6 +115,10 @@ async function refresh(isForced = false) {
     if (fresh[index] === undefined || shown[index] === fresh[index].innerHTML) return;
     shown[index] = fresh[index].innerHTML;
     old.innerHTML = shown[index];
+  });
+  const filled = isDone ? page.querySelectorAll("[data-filled]") : [];
+  document.querySelectorAll("[data-filled]").forEach((old, index) => {
+    if (filled[index] !== undefined) old.innerHTML = filled[index].innerHTML;
   });
   for (const count of document.querySelectorAll("[data-count-of]")) {
     count.textContent = page.querySelector(`[data-count-of=${count.dataset.countOf}]`)?.textContent ?? "";

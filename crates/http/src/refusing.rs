@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use windlass_config::counted;
-use windlass_daemon::clock;
+use windlass_daemon::client::Readiness;
+use windlass_daemon::{Role, clock};
 use windlass_engine::Timestamp;
 
 use crate::app::{App, Now};
@@ -33,8 +34,11 @@ pub(crate) async fn look(app: &App) -> Vec<Refusing> {
 
 /// The reasons that hold now, and since when.
 pub(crate) async fn hold(app: &App) -> BTreeMap<Reason, Timestamp> {
-    let (figures, stats) = (app.daemon_figures.read(), app.stats().await.ok());
-    let reasons = reasons(app.clients.readiness(), &app.control.role(), &figures, stats.as_deref());
+    let (figures, readiness, role) = (app.daemon_figures.read(), app.clients.readiness(), app.control.role());
+    // A probe must not wait for an engine that cannot answer, or is in another daemon: the limits are that one's.
+    let may_ask = readiness != Readiness::StoreFailed && matches!(role, Role::Alone | Role::Leading { .. });
+    let stats = if may_ask { app.stats().await.ok() } else { None };
+    let reasons = reasons(readiness, &role, &figures, stats.as_deref());
     app.refusing.note(reasons.into_iter(), app.now().engine)
 }
 

@@ -184,7 +184,7 @@ def tour(person):
     person.wait("a new queue", lambda: "soon is new" in person.text("#message") and "soon" in person.text("table"))
     person.go("/queues/soon")
     assert "With 7 jobs it takes no more" in person.text("main")
-    person.press(".menu summary")
+    person.click("Settings")
     person.click("Remove")
     assert "soon" in person.confirm()
     # Its page leads to the list, as Faktory's does.
@@ -207,11 +207,23 @@ def settings(person):
     for customer in ["acme", "acme", "zeta"]:
         push(person.address, "orders", order(customer))
     push(person.address, "orders", "without a key")
-    person.go("/queues/orders")
-    person.press(".menu summary")
-    policy = person.one("[name=body]")
-    policy.send_keys('{"key": {"args": "/customer"}, "per_key": {"running": 1}}')
+    # A field for each rule, empty at first.
+    person.go("/queues/orders/settings")
+    person.press("[name=key] option[value=args]")
+    person.one("[name=place]").send_keys("/customer")
+    person.one("[name='per_key.running']").send_keys("1")
+    person.one("[name=weights]").send_keys("acme = 2")
     person.click("Set policy")
+    person.wait("a refusal", lambda: "weights need fair" in person.text("#message"))
+    assert person.one("[name=place]").get_attribute("value") == "/customer", "what is typed stays"
+    person.press("[name=fair]")
+    person.click("Set policy")
+    person.wait("its author", lambda: "The policy is set by " in person.text())
+    person.go("/queues/orders/settings")
+    field = lambda name: person.one(f"[name='{name}']").get_attribute("value")
+    assert [field("key"), field("place"), field("per_key.running"), field("weights").strip()] == ["args", "/customer", "1", "acme = 2"]
+    assert person.one("[name=fair]").is_selected() and not person.one("[name=ordered]").is_selected()
+    person.go("/queues/orders")
 
     def row(name):
         return next(it for it in person.all("tr[data-row]") if it.text.startswith(name))
@@ -224,7 +236,7 @@ def settings(person):
     person.go("/queues/orders")
     press("acme", "Pause")
     person.wait("a paused key", lambda: "paused" in row("acme").text)
-    person.press("h2 + .wide tr[data-row] td a")
+    person.press(".of-keys tr[data-row] td a")
     person.wait("the jobs of the key", lambda: len(person.all("[data-id]")) == 2)
     person.press("tbody th a")
     person.wait("a reason", lambda: "the key acme is paused in orders" in person.text(".why"))
@@ -249,9 +261,8 @@ def settings(person):
     person.go("/queues/orders")
     press("without a key", "Clear")
     assert "lost" in person.confirm()
-    person.wait("their end", lambda: person.text("#message") == "1 job." and "without a key" not in person.text("h2 + .wide"))
+    person.wait("their end", lambda: person.text("#message") == "1 job." and "without a key" not in person.text(".of-keys"))
 
-    person.press(".menu summary")
     for fields, button, shown in [
         ({"concurrency": "1", "per_worker": "1"}, "Set throttle", "Its throttle: 0 slots held of 1, 1 per worker."),
         ({}, "Remove throttle", None),
@@ -259,11 +270,16 @@ def settings(person):
         ({}, "Remove limit", None),
         ({}, "As configured", None),
     ]:
+        person.go("/queues/orders/settings")
         for name, text in fields.items():
-            person.one(f".menu [name={name}]").send_keys(text)
+            person.one(f"[name={name}]").send_keys(text)
         person.click(button)
+        person.wait(button, lambda: person.text("#message") == "Done.")
+        assert all(field(name) == text for name, text in fields.items()), "the form is filled"
+        person.go("/queues/orders")
         words = ["Its throttle", "it takes no more", "Keys with"][["throttle", "limit", "configured"].index(button.split()[-1])]
         person.wait(button, lambda: (words in person.text()) == (shown is not None) and (shown or "") in person.text())
+    person.go("/queues/orders/settings")
     person.click("Clear")
     assert person.confirm() == "Remove all ready jobs of orders? They are lost."
     person.wait("no ready job", lambda: person.text("#message") == "5 jobs.")
@@ -329,7 +345,7 @@ def looks(person, axe):
     batch = fill(person.address)
     script = open(axe).read()
     job = person.job("dead")
-    paths = [*PAGES, "/jobs?state=dead", "/jobs?error=x", f"/jobs/{job}", f"/push?job={job}", "/push", "/queues/mails", f"/batches/{batch}", "/search?q=nothing", "/search", "/nowhere", "/jobs/None"]
+    paths = [*PAGES, "/jobs?state=dead", "/jobs?error=x", f"/jobs/{job}", f"/push?job={job}", "/push", "/queues/mails", "/queues/mails/settings", "/dead?state=retrying", f"/batches/{batch}", "/search?q=nothing", "/search", "/nowhere", "/jobs/None"]
     found = []
     for theme in ["light", "dark"]:
         person.emulate("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": theme}])

@@ -1,15 +1,19 @@
 //! The settings of a queue: what holds, filled in, to be changed a field at a time.
 
 use askama::Template;
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
 use serde_json::Value;
 
-use super::shell::{Rendered, Shell, page};
+use super::shell::{Shell, page};
 use crate::api::policies::{self, PolicyInForce};
 use crate::api::queues;
 use crate::api::views::Queue;
 use crate::app::Shared;
 use crate::name::Name;
 use crate::params::Segments;
+use crate::prefix::to_path;
+use crate::problem::Outcome;
 
 #[derive(Debug, Template)]
 #[template(path = "settings.html")]
@@ -24,8 +28,13 @@ struct Settings {
 }
 
 /// The settings of one queue.
-pub(super) async fn show(shell: Shell, app: Shared, Segments(name): Segments<Name>) -> Rendered {
-    let queue = queues::get(app.clone(), Segments(name.clone())).await?.0;
+pub(super) async fn show(shell: Shell, app: Shared, Segments(name): Segments<Name>) -> Outcome<Response> {
+    let queue = match queues::get(app.clone(), Segments(name.clone())).await {
+        Ok(queue) => queue.0,
+        // It was removed here, or elsewhere.
+        Err(problem) if problem.status == StatusCode::NOT_FOUND => return Ok(to_path(&shell.prefix, "/queues")),
+        Err(problem) => return Err(problem),
+    };
     let policy = policies::get_policy(app, Segments(name)).await?.0;
     let key = policy
         .policy
@@ -35,7 +44,7 @@ pub(super) async fn show(shell: Shell, app: Shared, Segments(name): Segments<Nam
     let key = key.map(|(kind, at)| (kind.clone(), at.as_str().unwrap_or_default().to_owned())).unwrap_or_default();
     let weights = policy.policy.get("weights").and_then(Value::as_object).into_iter().flatten();
     let weights = weights.map(|(key, weight)| format!("{key} = {weight}\n")).collect();
-    page(&Settings { shell, queue, policy, key, weights })
+    page(&Settings { shell, queue, policy, key, weights }).map(IntoResponse::into_response)
 }
 
 impl Settings {
