@@ -216,6 +216,8 @@ def settings(person):
     person.click("Set policy")
     person.wait("a refusal", lambda: "weights need fair" in person.text("#message"))
     assert person.one("[name=place]").get_attribute("value") == "/customer", "what is typed stays"
+    [complaint] = person.complaints()
+    assert "400" in complaint, complaint
     person.press("[name=fair]")
     person.click("Set policy")
     person.wait("its author", lambda: "The policy is set by " in person.text())
