@@ -36,6 +36,9 @@ fn a_push_that_is_repeated_after_its_job_ended_runs_no_second_time() {
     let id = worker.hear().unwrap()[1].clone();
     worker.say(&["REPLY", "reply", r#"{"value": "sent"}"#, &id]).unwrap();
     wait_until("the job of EventMQ is done", || jobs(&daemon, "mail-emq", "done") == 1);
+    // Nothing acknowledges that end. It is on the disk with whatever is acknowledged after it.
+    let other = r#"PUSH {"jid":"order0000008","queue":"other","jobtype":"Send","args":[]}"#;
+    assert_eq!(fwp.ask(other), "+OK");
     daemon.kill();
     daemon.restart();
     let mut fwp = Fwp::connect(daemon.address("faktory"));
