@@ -90,6 +90,8 @@ impl Snapshot {
 pub struct JobMemory {
     /// Bytes in memory, and their limit.
     pub bytes: (u64, u64),
+    /// The room for new jobs, when all bodies that can leave memory have left it.
+    pub room: u64,
     /// Jobs whose bodies are on the disk only, and the bytes of these bodies.
     pub stored: (u64, u64),
     /// Bytes of the file of bodies.
@@ -102,10 +104,17 @@ pub struct JobMemory {
 
 impl JobMemory {
     fn read(hub: &Hub) -> Self {
-        let (bytes, stored) = (hub.memory(), hub.with_journal(|engine, _| engine.stored()));
+        let (bytes, room, stored) = (hub.memory(), hub.memory_room(), hub.with_journal(|engine, _| engine.stored()));
         let LoadFigures { loads, waited, failed, load_us, disk_bytes } = hub.loading.figures();
         let [disk_bytes, load_us] = [disk_bytes, load_us].map(|figure| figure.load(Ordering::Relaxed));
-        Self { bytes, stored, disk_bytes, loads: [loads, waited, failed].map(|it| it.load(Ordering::Relaxed)), load_us }
+        Self {
+            bytes,
+            room,
+            stored,
+            disk_bytes,
+            loads: [loads, waited, failed].map(|it| it.load(Ordering::Relaxed)),
+            load_us,
+        }
     }
 }
 

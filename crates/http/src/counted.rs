@@ -4,9 +4,9 @@ use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// What two counters have counted in the last hour.
+/// What counters have counted in the last hour.
 #[derive(Debug, Default)]
-pub(crate) struct Counted(Mutex<[Counter; 2]>);
+pub(crate) struct Counted(Mutex<[Counter; 3]>);
 
 /// A counter, and when it has grown.
 #[derive(Debug, Default)]
@@ -18,10 +18,13 @@ struct Counter {
 
 impl Counted {
     /// Notes the counters. Returns by how much each has grown in an hour, and when it did so last.
-    pub(crate) fn note(&self, counts: [u64; 2], now: Instant) -> [Option<(u64, Instant)>; 2] {
+    pub(crate) fn note(&self, counts: [u64; 3], now: Instant) -> [Option<(u64, Instant)>; 3] {
         let mut counters = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let [one, other] = &mut *counters;
-        [one.note(counts[0], now), other.note(counts[1], now)]
+        let mut grown = [None; 3];
+        for ((counter, count), grown) in counters.iter_mut().zip(counts).zip(&mut grown) {
+            *grown = counter.note(count, now);
+        }
+        grown
     }
 }
 

@@ -71,25 +71,35 @@ impl Reason {
     }
 }
 
-/// Since when each reason holds.
+/// Since when each reason holds, and when it did last.
 #[derive(Debug, Default)]
-pub(crate) struct Since(Mutex<BTreeMap<Reason, Timestamp>>);
+pub(crate) struct Since(Mutex<BTreeMap<Reason, (Timestamp, Timestamp)>>);
 
 impl Since {
     /// Notes the reasons that hold now, and logs those that begin and end.
-    pub(crate) fn note(&self, reasons: impl Iterator<Item = Reason>, now: Timestamp) -> BTreeMap<Reason, Timestamp> {
+    pub(crate) fn note(&self, reasons: &[Reason], now: Timestamp) -> BTreeMap<Reason, Timestamp> {
         let mut since = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let held = std::mem::take(&mut *since);
-        *since = reasons.map(|reason| (reason, held.get(&reason).copied().unwrap_or(now))).collect();
+        let held = since.clone();
+        // Full memory is looked at again and again whether it can be relieved, and does not count as full meanwhile.
+        since.retain(|reason, (_, last)| *reason == Reason::Memory && now.ms_since(*last) < LINGERS_MS);
+        for reason in reasons {
+            since.insert(*reason, (held.get(reason).map_or(now, |(since, _)| *since), now));
+        }
         for reason in since.keys().filter(|reason| !held.contains_key(reason) && !reason.is_wanted()) {
             tracing::warn!(reason = reason.code(), "{}", reason.text());
         }
         for reason in held.keys().filter(|reason| !since.contains_key(reason) && !reason.is_wanted()) {
             tracing::warn!(reason = reason.code(), "over: {}", reason.text());
         }
-        since.clone()
+        since.iter().map(|(reason, (since, _))| (*reason, *since)).collect()
     }
 }
+
+/// How long full memory counts as full after it was.
+const LINGERS_MS: u64 = 10_000;
+
+/// With less room in memory, in bytes, a small job may be refused.
+const LEAST_ROOM: u64 = 4 << 10;
 
 /// The reasons that hold.
 pub(crate) fn reasons(readiness: Readiness, role: &Role, figures: &Snapshot, stats: Option<&Stats>) -> Vec<Reason> {
@@ -103,7 +113,9 @@ pub(crate) fn reasons(readiness: Readiness, role: &Role, figures: &Snapshot, sta
     };
     let is_reached = |(is, most): (u64, u64)| most > 0 && is >= most;
     // The figures of the engine are 0 where it is in another daemon, and so are its limits.
-    let memory = Some(Reason::Memory).filter(|_| is_reached(figures.memory.bytes));
+    // Memory that is full of bodies is no reason: they leave it, and pushes wait for that.
+    let has_room = figures.memory.bytes.1 == 0 || figures.memory.room >= LEAST_ROOM;
+    let memory = Some(Reason::Memory).filter(|_| !has_room && readiness != Readiness::StoreFailed);
     let jobs = stats.filter(|stats| is_reached((stats.jobs, figures.jobs_max))).map(|_| Reason::Jobs);
     let bytes_max = figures.jobs_bytes_max.unwrap_or(0);
     let bytes = stats.filter(|stats| is_reached((stats.bytes, bytes_max))).map(|_| Reason::JobBytes);
@@ -120,28 +132,37 @@ mod tests {
     fn a_limit_that_is_reached_is_a_reason_to_refuse() {
         let full = |change: fn(&mut Snapshot, &mut Stats)| {
             let (mut figures, mut stats) = (Snapshot { places: (0, 20), ..Snapshot::default() }, Stats::default());
-            (figures.jobs_max, figures.jobs_bytes_max, figures.memory.bytes) = (10, Some(10), (0, 10));
+            (figures.jobs_max, figures.jobs_bytes_max) = (10, Some(10));
+            (figures.memory.bytes, figures.memory.room) = ((0, 1 << 20), 1 << 20);
             change(&mut figures, &mut stats);
             reasons(Readiness::Ready, &Role::Alone, &figures, Some(&stats))
         };
         assert_eq!(full(|_, _| {}), []);
-        assert_eq!(full(|figures, _| figures.memory.bytes = (10, 10)), [Reason::Memory]);
+        assert_eq!(full(|figures, _| figures.memory.bytes = (1 << 20, 1 << 20)), [], "bodies leave it");
+        assert_eq!(full(|figures, _| figures.memory.room = 0), [Reason::Memory]);
         assert_eq!(full(|_, stats| stats.jobs = 10), [Reason::Jobs]);
         assert_eq!(full(|_, stats| stats.bytes = 11), [Reason::JobBytes]);
         assert_eq!(full(|figures, _| figures.places = (20, 20)), [Reason::Connections]);
-        assert_eq!(full(|figures, _| (figures.memory.bytes, figures.jobs_max) = ((0, 0), 0)), [], "they are elsewhere");
+        assert_eq!(
+            full(|figures, _| (figures.memory.bytes, figures.memory.room, figures.jobs_max) = ((0, 0), 0, 0)),
+            [],
+            "they are elsewhere"
+        );
     }
 
     #[test]
     fn a_reason_holds_since_it_was_seen_first() {
         let since = Since::default();
         let at = |now: u64, reasons: &[Reason]| {
-            let noted = since.note(reasons.iter().copied(), Timestamp(now));
+            let noted = since.note(reasons, Timestamp(now));
             noted.into_iter().map(|(reason, at)| (reason, at.0)).collect::<Vec<_>>()
         };
-        assert_eq!(at(5, &[Reason::Memory]), [(Reason::Memory, 5)]);
-        assert_eq!(at(7, &[Reason::Memory, Reason::DiskFull]), [(Reason::DiskFull, 7), (Reason::Memory, 5)]);
+        assert_eq!(at(5, &[Reason::Jobs]), [(Reason::Jobs, 5)]);
+        assert_eq!(at(7, &[Reason::Jobs, Reason::DiskFull]), [(Reason::DiskFull, 7), (Reason::Jobs, 5)]);
         assert_eq!(at(8, &[]), []);
-        assert_eq!(at(9, &[Reason::Memory]), [(Reason::Memory, 9)]);
+        assert_eq!(at(9, &[Reason::Jobs, Reason::Memory]), [(Reason::Memory, 9), (Reason::Jobs, 9)]);
+        assert_eq!(at(9 + LINGERS_MS - 1, &[]), [(Reason::Memory, 9)]);
+        assert_eq!(at(9 + LINGERS_MS, &[Reason::Memory]), [(Reason::Memory, 9)], "it has held meanwhile");
+        assert_eq!(at(9 + 2 * LINGERS_MS, &[]), []);
     }
 }

@@ -2,7 +2,7 @@
 //! from here, so that they agree.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use windlass_config::counted;
 use windlass_daemon::client::Readiness;
@@ -39,7 +39,7 @@ pub(crate) async fn hold(app: &App) -> BTreeMap<Reason, Timestamp> {
     let may_ask = readiness != Readiness::StoreFailed && matches!(role, Role::Alone | Role::Leading { .. });
     let stats = if may_ask { app.stats().await.ok() } else { None };
     let reasons = reasons(readiness, &role, &figures, stats.as_deref());
-    app.refusing.note(reasons.into_iter(), app.now().engine)
+    app.refusing.note(&reasons, app.now().engine)
 }
 
 /// A certificate that ends sooner is worth a line.
@@ -54,50 +54,71 @@ const FAR: Duration = Duration::from_secs(5);
 /// Something that is about to be refused, or to end.
 #[derive(Debug)]
 pub(crate) struct Nearly {
+    /// What it is about, whatever its figures are.
+    about: String,
     pub(crate) text: String,
     /// The page about it; empty if there is none.
     pub(crate) to: &'static str,
 }
 
+/// Which warnings were logged, and when each held last.
+#[derive(Debug, Default)]
+pub(crate) struct Logged(BTreeMap<String, Instant>);
+
+impl Logged {
+    /// Notes a warning that holds now. Returns whether it is new: one that comes and goes is logged once.
+    fn is_new(&mut self, about: &str, now: Instant) -> bool {
+        const APART: Duration = Duration::from_secs(600);
+        let before = self.0.insert(about.to_owned(), now);
+        before.is_none_or(|before| now.duration_since(before) > APART)
+    }
+}
+
+/// Looks now and then, also when no client asks: what begins and ends is in the log at its time.
+pub(crate) async fn watch(app: &App, logged: &mut Logged) {
+    hold(app).await;
+    for Nearly { about, text, .. } in warnings(app).await {
+        if logged.is_new(&about, Instant::now()) {
+            tracing::warn!("{text}");
+        }
+    }
+}
+
 /// Limits that are nearly reached, the disk, and certificates.
 pub(crate) async fn warnings(app: &App) -> Vec<Nearly> {
     let (snapshot, stats) = (app.daemon_figures.read(), app.stats().await.ok());
-    let bad = |text: String, to: &'static str| Nearly { text, to };
+    let bad = |about: &str, text: String, to: &'static str| Nearly { about: about.to_owned(), text, to };
     let nearly = |is: u64, most: u64| most > 0 && is >= most.saturating_sub(most / 10);
     let jobs = stats.as_ref().filter(|it| nearly(it.jobs, snapshot.jobs_max));
-    let jobs = jobs.map(|it| bad(format!("{} of {} jobs: limits.jobs_max", it.jobs, snapshot.jobs_max), "/jobs"));
+    let jobs =
+        jobs.map(|it| bad("jobs", format!("{} of {} jobs: limits.jobs_max", it.jobs, snapshot.jobs_max), "/jobs"));
     let bytes = stats.as_ref().zip(snapshot.jobs_bytes_max).filter(|(it, most)| nearly(it.bytes, *most));
     let bytes = bytes.map(|(it, most)| {
         let text = format!("Jobs take {} of {} MiB: limits.jobs_bytes_max", it.bytes >> 20, most >> 20);
-        bad(text, "/queues?sort=-states.ready")
+        bad("bytes", text, "/queues?sort=-states.ready")
     });
     let (in_memory, most) = snapshot.memory.bytes;
-    let memory = nearly(in_memory, most).then(|| {
-        let text = format!("Jobs take {} of {} MiB of memory: limits.memory", in_memory >> 20, most >> 20);
-        bad(text, "/queues?sort=-states.ready")
+    let memory = (most > 0 && snapshot.memory.room < most / 10).then(|| {
+        let text =
+            format!("Jobs take {} of the {} MiB that limits.memory leaves for them", in_memory >> 20, most >> 20);
+        bad("memory", text, "/queues?sort=-states.ready")
     });
     let (open, most) = snapshot.places;
     let places = nearly(open as u64, most as u64)
-        .then(|| bad(format!("{open} of {most} connections: server.connections_max"), "/connections"));
+        .then(|| bad("connections", format!("{open} of {most} connections: server.connections_max"), "/connections"));
     let names = stats.as_ref().filter(|it| nearly(it.queues.into(), snapshot.queues_max));
     let names = names.map(|it| {
-        bad(format!("{} of {} names of queues: limits.queues_max", it.queues, snapshot.queues_max), "/queues")
-    });
-    let [.., unreadable] = snapshot.memory.loads;
-    let unreadable = (unreadable > 0).then(|| {
-        let text =
-            format!("Bodies of jobs could not be read back into memory, {unreadable} times: their jobs are dead");
-        bad(text, "/jobs?state=dead")
+        bad("names", format!("{} of {} names of queues: limits.queues_max", it.queues, snapshot.queues_max), "/queues")
     });
     let free = snapshot.free_bytes.filter(|free| *free < ROOM);
-    let free = free.map(|free| bad(format!("The disk of the store has {} MiB left", free >> 20), ""));
+    let free = free.map(|free| bad("disk", format!("The disk of the store has {} MiB left", free >> 20), ""));
     let ahead = clock::machine_ahead_ms().filter(|ms| Duration::from_millis(ms.unsigned_abs()) > FAR);
-    let ahead = ahead.map(|ms| bad(format!("The wall clock is {ms} ms ahead of the database's"), "/cluster"));
+    let ahead = ahead.map(|ms| bad("clock", format!("The wall clock is {ms} ms ahead of the database's"), "/cluster"));
     let now = app.now().wall.0 / 1_000;
     let ends = snapshot.certificates_end_at.into_iter().filter_map(|(protocol, at)| match at.saturating_sub(now) {
-        0 => Some(bad(format!("The certificate of {protocol} has ended"), "")),
+        0 => Some(bad(&format!("{protocol} ended"), format!("The certificate of {protocol} has ended"), "")),
         left if left < CERTIFICATE => {
-            Some(bad(format!("The certificate of {protocol} ends in {}", counted(left / 86_400, "day")), ""))
+            Some(bad(protocol, format!("The certificate of {protocol} ends in {}", counted(left / 86_400, "day")), ""))
         }
         _ => None,
     });
@@ -106,9 +127,21 @@ pub(crate) async fn warnings(app: &App) -> Vec<Nearly> {
         .chain(memory)
         .chain(places)
         .chain(names)
-        .chain(unreadable)
         .chain(free)
         .chain(ahead)
         .chain(ends)
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_warning_that_comes_and_goes_is_logged_once() {
+        let (mut logged, begun) = (Logged::default(), Instant::now());
+        let mut at = |s, about| logged.is_new(about, begun + Duration::from_secs(s));
+        assert_eq!([at(0, "disk"), at(5, "disk"), at(5, "gearman"), at(500, "disk")], [true, false, true, false]);
+        assert_eq!([at(1_101, "disk"), at(1_102, "gearman ended")], [true, true]);
+    }
 }

@@ -174,7 +174,7 @@ pub(super) fn status(status: &Value) -> String {
         ("drain", if at(status, "/drain").is_null() { String::new() } else { drain(at(status, "/drain")) }),
         ("started", text(at(status, "/started_at"))),
         ("jobs", counts(at(status, "/states"))),
-        ("memory", format!("{} of jobs", size(at(status, "/bytes").as_u64().unwrap_or_default()))),
+        ("memory", memory(at(status, "/memory"))),
         ("queues", number(at(status, "/queues"))),
         ("clients", things([("/connections", "connection"), ("/workers", "named worker")])),
         ("kept", things([("/schedules", "schedule"), ("/batches", "batch")])),
@@ -184,6 +184,19 @@ pub(super) fn status(status: &Value) -> String {
     let states = list(status, "/protocols", |it| counts(at(it, "/states")));
     lines.extend(names.iter().map(String::as_str).zip(states));
     fields(&lines)
+}
+
+/// What jobs take in memory, and what is on the disk only; nothing where another daemon has them.
+fn memory(memory: &Value) -> String {
+    let bytes = |path: &str| size(at(memory, path).as_u64().unwrap_or_default());
+    if memory.is_null() {
+        return String::new();
+    }
+    let here = format!("{} of {} that limits.memory leaves for jobs", bytes("/used_bytes"), bytes("/limit_bytes"));
+    match at(memory, "/stored_jobs").as_u64() {
+        Some(jobs @ 1..) => format!("{here}; {} of {} on the disk only", bytes("/stored_bytes"), counted(jobs, "body")),
+        _ => here,
+    }
 }
 
 /// Something that is refused, and since when.

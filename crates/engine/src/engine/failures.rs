@@ -98,7 +98,7 @@ pub(super) fn lose_job(state: &mut State, id: JobId, context: &mut Context) {
 
 /// This job takes its workers down. It is kept for an operator, even if its policy would discard it on failure.
 fn bury_lost(state: &mut State, slot: Slot, losses: u32, context: &mut Context) {
-    fail_for_good(state, slot, LOSSES, format!("workers lost with it: {losses}").into());
+    fail_for_good(state, slot, LOSSES, format!("{losses} workers were lost with it").into());
     let kept = state.jobs.at(slot).is_some_and(|job| job.durable);
     warn_job(state, if kept { WarningKind::Buried } else { WarningKind::LostForGood }, slot, context);
     notify_end(state, slot, &End::Lost, context);

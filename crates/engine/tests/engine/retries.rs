@@ -176,7 +176,7 @@ fn a_job_that_loses_workers_waits_longer_each_time_and_then_is_dead() {
         assert_eq!(broker.place(1), format!("dead until {}", broker.now + DEAD_MS));
         let job = broker.engine.job(windlass_engine::JobId(1)).unwrap();
         let failure = job.extra.as_deref().unwrap().failure.clone().unwrap();
-        assert_eq!((&*failure.kind, &*failure.message), (LOSSES, &b"workers lost with it: 5"[..]));
+        assert_eq!((&*failure.kind, &*failure.message), (LOSSES, &b"5 workers were lost with it"[..]));
         assert_eq!((job.failures, broker.engine.meta().totals.lost), (0, 5));
         // A retry begins from the start.
         broker.hear(1, mutate(placed(JobStateKind::Dead), Mutation::Requeue));

@@ -144,10 +144,30 @@ changes! {
 )]
 pub(super) async fn count(app: Shared, Params(conditions): Params<Conditions>) -> Outcome<Json<JobCount>> {
     let filter = conditions.filter(&app).await?;
+    if let Some(jobs) = known(&app, &filter).await {
+        return Ok(Json(JobCount { jobs, is_complete: true }));
+    }
     // A change that no state of a job refuses.
     let round = |page, _| round(&filter, Mutation::Cancel, page, true);
     let (jobs, next) = rounds(&app, COUNT_MAX + 1, (Cursor::default(), COUNT_TIME_MAX), round).await?;
     Ok(Json(JobCount { jobs: jobs.min(COUNT_MAX), is_complete: next.is_none() && jobs <= COUNT_MAX }))
+}
+
+/// The number of all jobs, or of those of a queue, of a state, or of both: it is known without a search.
+async fn known(app: &App, filter: &Filter) -> Option<u64> {
+    let Filter { state, queue, protocol, ids, names, conditions } = filter;
+    if protocol.is_some() || !ids.is_empty() || !names.is_empty() || !conditions.is_empty() {
+        return None;
+    }
+    let Some(queue) = queue else {
+        let stats = app.stats().await.ok()?;
+        return match state {
+            None => Some(stats.jobs),
+            Some(state) => stats.places.get(*state as usize).copied(),
+        };
+    };
+    let row = app.queue(queue.clone()).await.ok()??;
+    Some(state.map_or_else(|| row.places.iter().map(|jobs| u64::from(*jobs)).sum(), |state| row.jobs(state).into()))
 }
 
 impl IntoResponse for ManyChanged {

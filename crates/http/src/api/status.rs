@@ -6,6 +6,7 @@ use std::time::Duration;
 use axum::Json;
 use axum::http::StatusCode;
 use windlass_daemon::Role;
+use windlass_daemon::figures::JobMemory;
 use windlass_engine::{ProtocolStats, Stats, Totals};
 
 use super::control::Drain;
@@ -39,6 +40,8 @@ view! {
         jobs: u64 = stats.jobs,
         /// Bytes that jobs, schedules and batches count as.
         bytes: u64 = stats.bytes,
+        /// Where their bytes are; null at a daemon of a cluster that does not lead.
+        memory: Option<Memory> = Memory::here(app),
         /// Jobs by state.
         states: BTreeMap<&'static str, u64> = counts(&stats.places),
         /// Known queues.
@@ -56,6 +59,27 @@ view! {
         totals: BTreeMap<String, u64> = totals(&stats.totals),
         /// Each protocol that has or had any jobs.
         protocols: Vec<ProtocolStatus> = stats.protocols.iter().map(|row| ProtocolStatus::of(row, app)).collect(),
+    }
+}
+
+view! {
+    /// What jobs, schedules and batches take in memory, and the bodies that are on the disk only.
+    Memory(memory: JobMemory) {
+        /// Bytes in memory, with what belongs to each job.
+        used_bytes: u64 = memory.bytes.0,
+        /// The most of it: what `limits.memory` leaves for jobs, beside buffers and checkpoints.
+        limit_bytes: u64 = memory.bytes.1,
+        /// Jobs whose bodies are on the disk only.
+        stored_jobs: u64 = memory.stored.0,
+        /// Bytes of these bodies.
+        stored_bytes: u64 = memory.stored.1,
+    }
+}
+
+impl Memory {
+    fn here(app: &App) -> Option<Self> {
+        let memory = app.daemon_figures.read().memory;
+        (memory.bytes.1 > 0).then(|| Self::of(memory))
     }
 }
 

@@ -40,7 +40,7 @@ pub(crate) struct Concern {
 pub(super) async fn look(app: &App) -> Vec<Concern> {
     let nearly = refusing::warnings(app).await.into_iter();
     let mut concerns: Vec<_> =
-        nearly.map(|Nearly { text, to }| Concern { text, to: to.to_owned(), is_bad: true }).collect();
+        nearly.map(|Nearly { text, to, .. }| Concern { text, to: to.to_owned(), is_bad: true }).collect();
     concerns.extend(lately(app).await);
     concerns.extend(failures(app, JobStateKind::Retrying, FAILING).await);
     concerns.extend(failures(app, JobStateKind::Dead, DIED).await);
@@ -97,28 +97,24 @@ fn of_queues(survey: &Survey, app: &App) -> impl Iterator<Item = Concern> {
     unserved.into_iter().chain(oldest).chain(paused)
 }
 
-/// What has happened lately: connections that were refused, workers that were lost.
+/// What has happened lately: connections that were refused, workers that were lost, bodies that could not be read.
 pub(super) async fn lately(app: &App) -> Vec<Concern> {
     let (snapshot, stats) = (app.daemon_figures.read(), app.stats().await.ok());
     let no_place: u64 = snapshot.traffic.values().filter_map(|it| it.closed.get("no_place")).sum();
     let lost = stats.map_or(0, |stats| stats.totals.lost);
-    let [no_place, lost] = app.lately.note([no_place, lost], Instant::now());
-    let ago = |at: Instant| Age(at.elapsed());
-    let refused = no_place.map(|(times, at)| Concern {
-        text: format!("{} refused, the last one {} ago: there was no place", counted(times, "connection"), ago(at)),
-        to: "/connections".to_owned(),
-        is_bad: true,
-    });
-    let lost = lost.map(|(times, at)| Concern {
-        text: format!(
-            "{} lost with a worker, the last one {} ago: the log names the workers",
-            counted(times, "job"),
-            ago(at)
-        ),
-        to: "/workers".to_owned(),
-        is_bad: true,
-    });
-    refused.into_iter().chain(lost).collect()
+    let [.., unreadable] = snapshot.memory.loads;
+    let [no_place, lost, unreadable] = app.lately.note([no_place, lost, unreadable], Instant::now());
+    let concern = |grown: Option<(u64, Instant)>, thing: &str, what: &str, why: &str, to: &str| {
+        let (times, last) = grown?;
+        let text = format!("{} {what}, the last one {} ago: {why}", counted(times, thing), Age(last.elapsed()));
+        Some(Concern { text, to: to.to_owned(), is_bad: true })
+    };
+    let all = [
+        concern(no_place, "connection", "refused", "there was no place", "/connections"),
+        concern(lost, "job", "lost with a worker", "the log names the workers", "/workers"),
+        concern(unreadable, "body", "could not be read back into memory", "their jobs are dead", "/dead"),
+    ];
+    all.into_iter().flatten().collect()
 }
 
 /// Errors of jobs that are to be retried, or that died, and happened lately.

@@ -15,7 +15,7 @@ use crate::api::status::{self, Status};
 use crate::app::{App, Shared};
 use crate::params::Params;
 use crate::problem::{Outcome, Problem};
-use crate::refusing;
+use crate::refusing::{self, Logged};
 
 #[derive(Debug, Template)]
 #[template(path = "overview.html")]
@@ -79,7 +79,7 @@ pub(super) async fn show(shell: Shell, app: Shared) -> Rendered {
 
 /// Adds a point to the history every few seconds, until the daemon stops.
 pub(crate) async fn watch(app: Arc<App>) {
-    let mut before = None;
+    let (mut before, mut logged) = (None, Logged::default());
     loop {
         if let (Ok(stats), Ok(figures)) = (app.stats().await, app.figures().await) {
             let mut backlog = Backlog::new();
@@ -97,7 +97,7 @@ pub(crate) async fn watch(app: Arc<App>) {
             before = Some(now);
         }
         attention::survey(&app).await;
-        refusing::look(&app).await;
+        refusing::watch(&app, &mut logged).await;
         attention::lately(&app).await;
         tokio::time::sleep(EVERY).await;
     }

@@ -160,6 +160,11 @@ impl Hub {
         (core.memory_used(), core.engine.limits().memory_max)
     }
 
+    /// The room that memory will have for new jobs although none ends: what can leave memory counts as room.
+    pub fn memory_room(&self) -> u64 {
+        self.room_to_come(&self.lock())
+    }
+
     /// Bytes of bodies that fit into memory before some must leave it.
     pub(crate) fn memory_left(&self) -> u64 {
         let core = self.lock();

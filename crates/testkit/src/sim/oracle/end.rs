@@ -359,7 +359,7 @@ impl Oracle {
         }
         if self.limits.losses_max > 0 && losses >= self.limits.losses_max {
             self.see("Loss::Dies");
-            self.fail_with(id, LOSSES, format!("workers lost with it: {losses}").into());
+            self.fail_with(id, LOSSES, format!("{losses} workers were lost with it").into());
             return self.bury_after(id, &End::Lost);
         }
         // 0, 1, 2, 4, 8 … times the pause.
