@@ -1,10 +1,10 @@
-//! What counters have counted lately, for people who look now and then.
+//! Counters of the last hour, for readers who look now and then.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// What counters have counted in the last hour.
+/// Counters of the last hour.
 #[derive(Debug, Default)]
 pub(crate) struct Counted(Mutex<[Counter; 3]>);
 

@@ -26,7 +26,7 @@ view! {
     }
 }
 
-/// What is refused now, the most important first.
+/// All reasons to refuse something now, the most important first.
 pub(crate) async fn look(app: &App) -> Vec<Refusing> {
     let now = app.now();
     hold(app).await.into_iter().map(|(reason, since)| Refusing::of(reason, since, now)).collect()
@@ -74,7 +74,7 @@ impl Logged {
     }
 }
 
-/// Looks now and then, also when no client asks: what begins and ends is in the log at its time.
+/// Looks now and then, also when no client asks, so that beginnings and ends are in the log at their times.
 pub(crate) async fn watch(app: &App, logged: &mut Logged) {
     hold(app).await;
     for Nearly { about, text, .. } in warnings(app).await {

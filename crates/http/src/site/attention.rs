@@ -97,7 +97,7 @@ fn of_queues(survey: &Survey, app: &App) -> impl Iterator<Item = Concern> {
     unserved.into_iter().chain(oldest).chain(paused)
 }
 
-/// What has happened lately: connections that were refused, workers that were lost, bodies that could not be read.
+/// Events of the last hour: connections that were refused, workers that were lost, bodies that could not be read.
 pub(super) async fn lately(app: &App) -> Vec<Concern> {
     let (snapshot, stats) = (app.daemon_figures.read(), app.stats().await.ok());
     let no_place: u64 = snapshot.traffic.values().filter_map(|it| it.closed.get("no_place")).sum();

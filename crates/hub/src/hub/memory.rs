@@ -160,7 +160,7 @@ impl Hub {
         (core.memory_used(), core.engine.limits().memory_max)
     }
 
-    /// The room that memory will have for new jobs although none ends: what can leave memory counts as room.
+    /// The room that memory will have for new jobs although none ends: bodies that can leave memory count as room.
     pub fn memory_room(&self) -> u64 {
         self.room_to_come(&self.lock())
     }
