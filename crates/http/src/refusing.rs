@@ -54,7 +54,7 @@ const FAR: Duration = Duration::from_secs(5);
 /// Something that is about to be refused, or to end.
 #[derive(Debug)]
 pub(crate) struct Nearly {
-    /// What it is about, whatever its figures are.
+    /// Its subject, whatever its figures are.
     about: String,
     pub(crate) text: String,
     /// The page about it; empty if there is none.
