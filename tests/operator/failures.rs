@@ -1,7 +1,9 @@
 //! Failures by error and kind: dead letters, and jobs that are still retried.
 
+use std::fs::File;
 use std::path::Path;
 use std::process::Command;
+use std::time::{Duration, SystemTime};
 
 use serde_json::{Value, json};
 use windlass_testkit::daemon::Daemon;
@@ -109,8 +111,8 @@ fn the_overview_names_what_needs_attention() {
     };
     says("Overview");
     fail(&daemon, "timeout 1", &[("Charge", 9), ("Charge", 9), ("Sync", -1)]);
-    says("Failing now: IOError: timeout * in Charge, 2, within 5 min");
-    says("Died: IOError: timeout * in Sync, 1, within 1 h");
+    says("Failing now, in the last 5 minutes: IOError: timeout * in Charge, 2");
+    says("Died in the last hour: IOError: timeout * in Sync, 1");
 
     let mut worker = Peer::connect(daemon.address("gearman")).unwrap();
     worker.submit("slow", "", "x").unwrap();
@@ -122,6 +124,14 @@ fn the_overview_names_what_needs_attention() {
     let log = daemon.log_text();
     let line = log.lines().find(|line| line.contains("a worker was lost")).unwrap();
     assert!(line.contains("a worker without a name at 127.0.0.1"), "{line}");
+
+    assert!(http.get("/api/v1/export").text().contains("export_end"));
+    let mark = dir.path().join("data/last-export");
+    wait_until("the export is noted", || mark.exists());
+    assert!(!http.get("/").text().contains("The last export"));
+    let nine_days_ago = SystemTime::now() - Duration::from_secs(9 * 86_400);
+    File::options().write(true).open(&mark).unwrap().set_modified(nine_days_ago).unwrap();
+    says("The last export was 9 d");
 
     assert_eq!(http.post("/api/v1/queues/slow/pause", "").status, 200);
     says("Paused while jobs wait: slow");

@@ -4,9 +4,12 @@
 //! the lines. Neither visits the engine, and no commit waits for them. Lines are produced as fast as they are read, and
 //! one export runs at a time.
 
+use std::fs;
 use std::io::{self, Write};
+use std::path::Path;
 use std::sync::Arc;
 use std::thread::Builder;
+use std::time::SystemTime;
 
 use arc_swap::ArcSwapOption;
 use bytes::{Bytes, BytesMut};
@@ -23,6 +26,17 @@ const CHUNK_BYTES: usize = 64 << 10;
 
 /// Chunks that wait for the reader.
 const CHUNKS_MAX: usize = 4;
+
+/// The file whose time is that of the last complete export of a daemon. One of a store at rest changes nothing in it.
+const MARK: &str = "last-export";
+
+/// Notes that an export is complete. Without the note operators are not reminded of the next one, and nothing else depends
+/// on it.
+fn mark(file: &Path) {
+    if let Err(why) = fs::write(file, b"") {
+        tracing::warn!(%why, file = %file.display(), "the time of an export cannot be kept");
+    }
+}
 
 /// Why there is no export.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -42,10 +56,18 @@ pub enum NoExport {
 }
 
 /// Begins exports. Operator ports have one.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Exports {
     /// Empty while the store is with another daemon.
     source: Arc<ArcSwapOption<Source>>,
+    /// The file whose time is that of the last one.
+    mark: Arc<Path>,
+}
+
+impl Default for Exports {
+    fn default() -> Self {
+        Self { source: Arc::default(), mark: Path::new(MARK).into() }
+    }
 }
 
 /// Where exports come from.
@@ -62,6 +84,16 @@ pub struct Export {
 }
 
 impl Exports {
+    /// Exports of a daemon with this data directory.
+    pub(crate) fn of(data_dir: &Path) -> Self {
+        Self { mark: data_dir.join(MARK).into(), ..Self::default() }
+    }
+
+    /// When the last one was complete, if there was one.
+    pub fn last(&self) -> Option<SystemTime> {
+        fs::metadata(&self.mark).and_then(|file| file.modified()).ok()
+    }
+
     /// The checkpoint thread serves the requests from now on.
     pub(crate) fn come_from(&self, requests: Requests) {
         self.source.store(Some(Arc::new(Source { requests, place: Arc::new(Semaphore::new(1)) })));
@@ -82,7 +114,7 @@ impl Exports {
         let Source { requests, place } = source.as_deref().ok_or(NoExport::Elsewhere)?;
         let place = Arc::clone(place).try_acquire_owned().map_err(|_| NoExport::Busy)?;
         let (to, chunks) = mpsc::channel(CHUNKS_MAX);
-        let request = Request { to, place };
+        let request = Request { to, place, mark: Arc::clone(&self.mark) };
         if !requests.send(|checkpointer| request.serve(checkpointer)) {
             return Err(NoExport::Stopping);
         }
@@ -110,6 +142,7 @@ struct Request {
     to: mpsc::Sender<Result<Bytes, NoExport>>,
     /// Free for the next export when this one has ended.
     place: OwnedSemaphorePermit,
+    mark: Arc<Path>,
 }
 
 impl Request {
@@ -128,7 +161,7 @@ impl Request {
     }
 
     fn write(self, picture: &Picture) {
-        let Self { to, place } = self;
+        let Self { to, place, mark: file } = self;
         let mut chunks = Chunks { to, chunk: BytesMut::new() };
         let outcome = picture.export(about(), &mut chunks);
         // Before the reader sees the end: it may begin another export then.
@@ -136,6 +169,7 @@ impl Request {
         match outcome {
             Ok(Exported { jobs, queues, schedules, batches, .. }) => {
                 tracing::info!(commit = picture.commit(), jobs, queues, schedules, batches, "exported");
+                mark(&file);
                 drop(chunks.to.blocking_send(Ok(Bytes::new())));
             }
             Err(ExportError::Writer(_)) => tracing::info!("an export has ended early: its reader is gone"),

@@ -97,7 +97,7 @@ async fn serve(
     let signals = Signals::new(early)?;
     ready()?;
     let (control, (requests, yields)) = Control::new();
-    let (exports, figures) = (Exports::default(), Figures::new(&acceptor, &served));
+    let (exports, figures) = (Exports::of(&config.data_dir), Figures::new(&acceptor, &served));
     let mut roles =
         roles.start((config, &in_force, wanted), (&acceptor, &figures, &exports), (control.view(), yields)).await?;
     let mut addresses = accept_all(bound, &acceptor);

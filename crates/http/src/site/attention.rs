@@ -19,6 +19,9 @@ const OLD: Duration = Duration::from_secs(600);
 const FAILING: Duration = Duration::from_secs(300);
 const DIED: Duration = Duration::from_secs(3_600);
 
+/// An export that is older is worth a line, if there ever was one.
+const OLD_EXPORT: Duration = Duration::from_secs(7 * 86_400);
+
 /// Errors and schedules that are named.
 const ERRORS_MAX: usize = 3;
 
@@ -45,6 +48,11 @@ pub(super) async fn look(app: &App) -> Vec<Concern> {
     concerns.extend(failures(app, JobStateKind::Retrying, FAILING).await);
     concerns.extend(failures(app, JobStateKind::Dead, DIED).await);
     concerns.extend(schedules(app).await);
+    let last = app.exports.last().and_then(|last| last.elapsed().ok()).filter(|since| *since > OLD_EXPORT);
+    concerns.extend(last.map(|since| {
+        let text = format!("The last export was {} ago: windlass export", Age(since));
+        Concern { text, to: String::new(), is_bad: false }
+    }));
     let query = Query::Queues { after: Cursor::default(), limit: u32::MAX };
     if let Ok(Reply::Queues { rows, next }) = app.ask(query).await {
         let mut survey = Survey::default();
@@ -129,10 +137,10 @@ async fn failures(app: &App, state: JobStateKind, within: Duration) -> Option<Co
     let more = errors.len().saturating_sub(named.len());
     let more = if more == 0 { String::new() } else { format!("; and {}", counted(more as u64, "other error")) };
     let (what, to) = match state == JobStateKind::Dead {
-        true => ("Died", "/dead"),
-        false => ("Failing now", "/dead?state=retrying"),
+        true => ("Died in the last hour", "/dead"),
+        false => ("Failing now, in the last 5 minutes", "/dead?state=retrying"),
     };
-    let text = format!("{what}: {}{more}, within {}", named.join("; "), Age(within));
+    let text = format!("{what}: {}{more}", named.join("; "));
     (!named.is_empty()).then(|| Concern { text, to: to.to_owned(), is_bad: true })
 }
 
