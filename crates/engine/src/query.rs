@@ -361,6 +361,9 @@ pub struct Stats {
     pub jobs: u64,
     /// Bytes counted for jobs, schedules and batches.
     pub bytes: u64,
+    /// Of these, bytes of jobs that are over: they make way for new jobs. Daemons do not send it to each other.
+    #[serde(skip)]
+    pub past_bytes: u64,
     /// Known queues.
     pub queues: u32,
     /// Queues with a throttle, known or unknown.
@@ -387,6 +390,13 @@ pub struct ProtocolStats {
 }
 
 impl Stats {
+    /// Jobs, and bytes, that count against the limits: those that are over make way for new ones.
+    pub fn staying(&self) -> (u64, u64) {
+        let over = [JobStateKind::Dead, JobStateKind::Done].map(|kind| self.places.get(kind as usize).copied());
+        let over: u64 = over.into_iter().flatten().sum();
+        (self.jobs.saturating_sub(over), self.bytes.saturating_sub(self.past_bytes))
+    }
+
     /// The figures of one protocol.
     pub fn of(&self, protocol: Protocol) -> ProtocolStats {
         let none = ProtocolStats { protocol, totals: Totals::default(), places: [0; JobStateKind::ALL.len()] };

@@ -116,9 +116,9 @@ pub(crate) fn reasons(readiness: Readiness, role: &Role, figures: &Snapshot, sta
     // Memory that is full of bodies is no reason: they leave it, and pushes wait for that.
     let has_room = figures.memory.bytes.1 == 0 || figures.memory.room >= LEAST_ROOM;
     let memory = Some(Reason::Memory).filter(|_| !has_room && readiness != Readiness::StoreFailed);
-    let jobs = stats.filter(|stats| is_reached((stats.jobs, figures.jobs_max))).map(|_| Reason::Jobs);
-    let bytes_max = figures.jobs_bytes_max.unwrap_or(0);
-    let bytes = stats.filter(|stats| is_reached((stats.bytes, bytes_max))).map(|_| Reason::JobBytes);
+    let (jobs, bytes) = stats.map_or((0, 0), Stats::staying);
+    let jobs = Some(Reason::Jobs).filter(|_| is_reached((jobs, figures.jobs_max)));
+    let bytes = Some(Reason::JobBytes).filter(|_| is_reached((bytes, figures.jobs_bytes_max.unwrap_or(0))));
     let (open, most) = figures.places;
     let connections = Some(Reason::Connections).filter(|_| is_reached((open as u64, most as u64)));
     [state, memory, jobs, bytes, connections].into_iter().flatten().collect()
@@ -126,6 +126,8 @@ pub(crate) fn reasons(readiness: Readiness, role: &Role, figures: &Snapshot, sta
 
 #[cfg(test)]
 mod tests {
+    use windlass_engine::JobStateKind;
+
     use super::*;
 
     #[test]
@@ -142,6 +144,11 @@ mod tests {
         assert_eq!(full(|figures, _| figures.memory.room = 0), [Reason::Memory]);
         assert_eq!(full(|_, stats| stats.jobs = 10), [Reason::Jobs]);
         assert_eq!(full(|_, stats| stats.bytes = 11), [Reason::JobBytes]);
+        let past = |_: &mut Snapshot, stats: &mut Stats| {
+            (stats.jobs, stats.bytes, stats.past_bytes) = (10, 11, 2);
+            stats.places[JobStateKind::Dead as usize] = 1;
+        };
+        assert_eq!(full(past), [], "dead jobs make way");
         assert_eq!(full(|figures, _| figures.places = (20, 20)), [Reason::Connections]);
         assert_eq!(
             full(|figures, _| (figures.memory.bytes, figures.memory.room, figures.jobs_max) = ((0, 0), 0, 0)),

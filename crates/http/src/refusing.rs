@@ -89,12 +89,11 @@ pub(crate) async fn warnings(app: &App) -> Vec<Nearly> {
     let (snapshot, stats) = (app.daemon_figures.read(), app.stats().await.ok());
     let bad = |about: &str, text: String, to: &'static str| Nearly { about: about.to_owned(), text, to };
     let nearly = |is: u64, most: u64| most > 0 && is >= most.saturating_sub(most / 10);
-    let jobs = stats.as_ref().filter(|it| nearly(it.jobs, snapshot.jobs_max));
-    let jobs =
-        jobs.map(|it| bad("jobs", format!("{} of {} jobs: limits.jobs_max", it.jobs, snapshot.jobs_max), "/jobs"));
-    let bytes = stats.as_ref().zip(snapshot.jobs_bytes_max).filter(|(it, most)| nearly(it.bytes, *most));
-    let bytes = bytes.map(|(it, most)| {
-        let text = format!("Jobs take {} of {} MiB: limits.jobs_bytes_max", it.bytes >> 20, most >> 20);
+    let (live, live_bytes) = stats.as_ref().map_or((0, 0), |stats| stats.staying());
+    let jobs = nearly(live, snapshot.jobs_max)
+        .then(|| bad("jobs", format!("{live} of {} jobs: limits.jobs_max", snapshot.jobs_max), "/jobs"));
+    let bytes = snapshot.jobs_bytes_max.filter(|most| nearly(live_bytes, *most)).map(|most| {
+        let text = format!("Jobs take {} of {} MiB: limits.jobs_bytes_max", live_bytes >> 20, most >> 20);
         bad("bytes", text, "/queues?sort=-states.ready")
     });
     let (in_memory, most) = snapshot.memory.bytes;

@@ -22,6 +22,7 @@ pub(super) fn stats(state: &State, call: &mut Call<'_>) {
         protocols: protocol_stats(state),
         jobs: state.jobs.len() as u64,
         bytes: state.bytes(),
+        past_bytes: state.jobs.kept().dead + state.jobs.kept().done,
         queues: state.queues.known(),
         throttled: count(state.queues.special().filter(|queue| queue.image().throttle.is_some()).count()),
         clients: count(state.clients.len()),

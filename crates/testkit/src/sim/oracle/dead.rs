@@ -28,11 +28,11 @@ impl Oracle {
         self.over(JobStateKind::Done)
     }
 
-    fn dead_bytes(&self) -> u64 {
+    pub(super) fn dead_bytes(&self) -> u64 {
         self.bytes_of(JobStateKind::Dead)
     }
 
-    fn done_bytes(&self) -> u64 {
+    pub(super) fn done_bytes(&self) -> u64 {
         self.bytes_of(JobStateKind::Done)
     }
 

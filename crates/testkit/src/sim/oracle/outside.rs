@@ -284,6 +284,7 @@ impl Oracle {
             protocols: self.protocol_stats(),
             jobs: self.jobs.len() as u64,
             bytes: self.bytes(),
+            past_bytes: self.dead_bytes() + self.done_bytes(),
             queues: count(self.queues.iter().filter(|queue| queue.known != Protocols::NONE).count()),
             throttled: count(self.queues.iter().filter(|queue| queue.throttle.is_some()).count()),
             clients: count(self.clients.len()),
