@@ -280,11 +280,14 @@ impl Config {
         disk.unwrap_or_else(|| self.memory())
     }
 
-    /// The part of it that jobs may use, beside buffers and checkpoints.
+    /// The part of it that jobs may use, beside buffers, checkpoints, and as many connections as there may be.
     fn jobs_memory(&self) -> u64 {
         const CHECKPOINTS: u64 = 192 * MIB;
+        /// A connection of any protocol without its buffers: measured 1 to 3 KiB.
+        const CONNECTION: u64 = 3 << 10;
         let all = self.memory();
-        all.saturating_sub(CHECKPOINTS + self.server.buffer_bytes_max.0).max(all / 4)
+        let connections = CONNECTION.saturating_mul(self.server.connections_max as u64);
+        all.saturating_sub(CHECKPOINTS + self.server.buffer_bytes_max.0 + connections).max(all / 4)
     }
 
     /// Where bodies go that do not fit into memory while the store is opened.
