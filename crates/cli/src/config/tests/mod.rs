@@ -129,7 +129,7 @@ fn limits_are_converted_to_the_engines_units() {
     let expected = windlass_engine::Limits {
         jobs_max: 1,
         jobs_bytes_max: 2048,
-        memory_max: 704 << 20,
+        memory_max: (704 << 20) - 10_000 * (3 << 10),
         schedules_max: 12,
         batches_max: 13,
         batch_depth_max: 14,
