@@ -40,7 +40,8 @@ fn a_job_whose_workers_were_lost_too_often_gives_a_notice() {
     for (failures_max, kind) in table {
         let mut broker = Broker::new();
         broker.hear(1, push("mail").named("first").retry(failures_max, Backoff::None).losses(2));
-        for expected in [vec![], vec![(kind.clone(), 1, "mail first ".to_owned())]] {
+        let lost = (WarningKind::WorkerLost, 1, "mail first a worker without a name".to_owned());
+        for expected in [vec![lost.clone()], vec![lost, (kind.clone(), 1, "mail first ".to_owned())]] {
             broker.open(7);
             broker.hear(7, take(["mail"]));
             broker.hear(7, ClientCommand::Close);
