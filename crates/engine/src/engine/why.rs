@@ -142,7 +142,10 @@ fn turn(state: &State, starts: Starts<'_>, job: &Job, hold: Option<Hold>) -> Tur
 /// Some of the jobs that hold the key of a job: leased ones, and those of its key before it that wait for a retry.
 fn key_holders(state: &State, job: &Job) -> Vec<JobId> {
     let leased = state.jobs.holders().of_connections().chain(state.timers.leases());
-    let retrying = state.jobs.timed(JobStateKind::Retrying).into_iter().flatten().map(|(_, id)| *id);
+    // Only where jobs of a key start in order does one that waits for a retry hold it.
+    let is_ordered = state.queues.at(job.queue).and_then(Queue::policy).is_some_and(|policy| policy.ordered);
+    let retrying = state.jobs.timed(JobStateKind::Retrying).filter(|_| is_ordered).into_iter().flatten();
+    let retrying = retrying.map(|(_, id)| *id);
     let holds = |id: &JobId| {
         state.work.spend(STEP);
         let other = state.jobs.get(*id).filter(|other| other.queue == job.queue && state.queues.share_key(*id, job.id));

@@ -2,10 +2,12 @@
 
 use windlass_engine::{
     Backoff, Bridge, ClientCommand, ClientInfo, Cursor, Event, FiguresRow, Histogram, JobId, JobRef, LeaseCommand,
-    LeaseHolder, LeaseTerms, OnExpiry, Proof, Protocol, Query, QueueCommand, Reply, Subscription, Timestamp, Why,
+    LeaseHolder, LeaseTerms, OnExpiry, Policy, Proof, Protocol, Query, QueueCommand, Reply, Subscription, Timestamp,
+    Why,
 };
 
 use crate::common::{Broker, Push, credit, fail, finish, finish_by, pause, push, serve, take, throttle};
+use crate::policies::{job, keyed, taken};
 
 #[track_caller]
 fn why(broker: &mut Broker, job: u64) -> Why {
@@ -228,5 +230,22 @@ fn a_queue_is_served_while_a_worker_has_one_of_the_jobs_that_it_sees() {
         // The lease outlives the connection.
         broker.says(21, ClientCommand::Close, []);
         assert_eq!(why(&mut broker, 2), expected, "bridged: {bridged}");
+    }
+}
+
+/// A job that waits for a retry holds its key only where jobs of a key start in order.
+#[test]
+fn the_jobs_that_hold_a_key_are_named() {
+    for (ordered, expected) in [(false, vec![JobId(2)]), (true, vec![JobId(1)])] {
+        let policy = Policy { ordered, key_running_max: Some(1), ..Policy::default() };
+        let mut broker = keyed(policy);
+        broker.says(1, job("a|1").retry(2, Backoff::Fixed(500)), ["1 new j1"]);
+        broker.says(1, job("a|2"), ["1 new j2"]);
+        broker.says(1, job("a|3"), ["1 new j3"]);
+        assert_eq!(taken(&mut broker), ["1"]);
+        broker.says(2, fail(1), ["2 failed j1, retried 1500"]);
+        assert_eq!(taken(&mut broker), if ordered { [].as_slice() } else { ["2"].as_slice() });
+        let Why::Turn(turn) = why(&mut broker, 3) else { panic!("{ordered}") };
+        assert_eq!((turn.holders, turn.at), (expected, None), "{ordered}");
     }
 }
