@@ -20,11 +20,8 @@ impl Counted {
     /// Notes the counters. Returns by how much each has grown in an hour, and when it did so last.
     pub(crate) fn note(&self, counts: [u64; 3], now: Instant) -> [Option<(u64, Instant)>; 3] {
         let mut counters = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut grown = [None; 3];
-        for ((counter, count), grown) in counters.iter_mut().zip(counts).zip(&mut grown) {
-            *grown = counter.note(count, now);
-        }
-        grown
+        let mut counts = counts.into_iter();
+        counters.each_mut().map(|counter| counts.next().and_then(|count| counter.note(count, now)))
     }
 }
 

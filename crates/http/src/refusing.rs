@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use windlass_config::counted;
 use windlass_daemon::client::Readiness;
 use windlass_daemon::{Role, clock};
-use windlass_engine::Timestamp;
+use windlass_engine::{Stats, Timestamp};
 
 use crate::app::{App, Now};
 use crate::reasons::{Reason, reasons};
@@ -26,20 +26,23 @@ view! {
     }
 }
 
-/// All reasons to refuse something now, the most important first.
-pub(crate) async fn look(app: &App) -> Vec<Refusing> {
-    let now = app.now();
-    hold(app).await.into_iter().map(|(reason, since)| Refusing::of(reason, since, now)).collect()
+/// All reasons to refuse something now, the most important first. `stats`: those of the engine, if it has answered.
+pub(crate) fn look(app: &App, stats: Option<&Stats>) -> Vec<Refusing> {
+    hold(app, stats).into_iter().map(|(reason, since)| Refusing::of(reason, since, app.now())).collect()
 }
 
 /// The reasons that hold now, and since when.
-pub(crate) async fn hold(app: &App) -> BTreeMap<Reason, Timestamp> {
-    let (figures, readiness, role) = (app.daemon_figures.read(), app.clients.readiness(), app.control.role());
-    // A probe must not wait for an engine that cannot answer, or is in another daemon: the limits are that one's.
-    let may_ask = readiness != Readiness::StoreFailed && matches!(role, Role::Alone | Role::Leading { .. });
-    let stats = if may_ask { app.stats().await.ok() } else { None };
-    let reasons = reasons(readiness, &role, &figures, stats.as_deref());
+pub(crate) fn hold(app: &App, stats: Option<&Stats>) -> BTreeMap<Reason, Timestamp> {
+    let reasons = reasons(app.clients.readiness(), &app.control.role(), &app.daemon_figures.read(), stats);
     app.refusing.note(&reasons, app.now().engine)
+}
+
+/// The engine's figures for a probe, which must not wait for an engine that cannot answer, or that is in another daemon:
+/// the limits are that one's.
+pub(crate) async fn stats_for_probe(app: &App) -> Option<Box<Stats>> {
+    let may_ask = app.clients.readiness() != Readiness::StoreFailed
+        && matches!(app.control.role(), Role::Alone | Role::Leading { .. });
+    if may_ask { app.stats().await.ok() } else { None }
 }
 
 /// A certificate that ends sooner is worth a line.
@@ -75,9 +78,9 @@ impl Logged {
 }
 
 /// Looks now and then, also when no client asks, so that beginnings and ends are in the log at their times.
-pub(crate) async fn watch(app: &App, logged: &mut Logged) {
-    hold(app).await;
-    for Nearly { about, text, .. } in warnings(app).await {
+pub(crate) fn watch(app: &App, stats: Option<&Stats>, logged: &mut Logged) {
+    hold(app, stats);
+    for Nearly { about, text, .. } in warnings(app, stats) {
         if logged.is_new(&about, Instant::now()) {
             tracing::warn!("{text}");
         }
@@ -85,11 +88,11 @@ pub(crate) async fn watch(app: &App, logged: &mut Logged) {
 }
 
 /// Limits that are nearly reached, the disk, and certificates.
-pub(crate) async fn warnings(app: &App) -> Vec<Nearly> {
-    let (snapshot, stats) = (app.daemon_figures.read(), app.stats().await.ok());
+pub(crate) fn warnings(app: &App, stats: Option<&Stats>) -> Vec<Nearly> {
+    let snapshot = app.daemon_figures.read();
     let bad = |about: &str, text: String, to: &'static str| Nearly { about: about.to_owned(), text, to };
     let nearly = |is: u64, most: u64| most > 0 && is >= most.saturating_sub(most / 10);
-    let (live, live_bytes) = stats.as_ref().map_or((0, 0), |stats| stats.staying());
+    let (live, live_bytes) = stats.map_or((0, 0), Stats::staying);
     let jobs = nearly(live, snapshot.jobs_max)
         .then(|| bad("jobs", format!("{live} of {} jobs: limits.jobs_max", snapshot.jobs_max), "/jobs"));
     let bytes = snapshot.jobs_bytes_max.filter(|most| nearly(live_bytes, *most)).map(|most| {
@@ -105,7 +108,7 @@ pub(crate) async fn warnings(app: &App) -> Vec<Nearly> {
     let (open, most) = snapshot.places;
     let places = nearly(open as u64, most as u64)
         .then(|| bad("connections", format!("{open} of {most} connections: server.connections_max"), "/connections"));
-    let names = stats.as_ref().filter(|it| nearly(it.queues.into(), snapshot.queues_max));
+    let names = stats.filter(|it| nearly(it.queues.into(), snapshot.queues_max));
     let names = names.map(|it| {
         bad("names", format!("{} of {} names of queues: limits.queues_max", it.queues, snapshot.queues_max), "/queues")
     });

@@ -265,11 +265,7 @@ pub(super) fn rule(queue: &str, what: &str, rule: Option<Value>) -> String {
 
 /// The policy of a queue as it can be given back. Its origin goes to standard error, so that the output can be set again.
 pub(super) fn policy(queue: &str, policy: &Value) -> String {
-    let origin = match (at(policy, "/set_by").as_str(), at(policy, "/section").as_str()) {
-        (Some(by), _) => format!("set by {by} at {}", text(at(policy, "/set_at"))),
-        (None, Some(section)) => format!("from the section [queues.{section:?}] of the configuration"),
-        (None, None) => "neither configured nor set".to_owned(),
-    };
+    let origin = text(at(policy, "/origin"));
     eprintln!("the policy of {queue}, {origin}:");
     format!("{:#}\n", at(policy, "/policy"))
 }

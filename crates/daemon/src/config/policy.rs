@@ -194,8 +194,7 @@ fn source(key: &Key) -> Result<KeySource, String> {
     sources.extend(custom.as_ref().map(pointer).transpose()?.map(KeySource::Custom));
     sources.extend(unique.then_some(KeySource::Unique(split)));
     sources.extend(prefix.map(byte).transpose()?.map(KeySource::Prefix));
-    let is_name = |name: &&String| !name.is_empty() && !name.contains([':', '\r', '\n']);
-    if header.is_some() && header.as_ref().filter(is_name).is_none() {
+    if header.as_ref().is_some_and(|name| name.is_empty() || name.contains([':', '\r', '\n'])) {
         return Err("key.header must be the name of a line, without the colon: no other one can ever match".to_owned());
     }
     sources.extend(header.as_ref().map(|name| KeySource::Header(name.as_str().into())));

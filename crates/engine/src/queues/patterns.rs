@@ -35,12 +35,16 @@ impl<T> IntoIterator for Patterns<T> {
 impl<T> Patterns<T> {
     /// The setting that holds for a queue.
     pub fn find(&self, queue: &[u8]) -> Option<&T> {
-        self.0.iter().find(|(pattern, _)| matches(pattern, queue)).map(|(_, setting)| setting)
+        self.holding(queue).map(|(_, setting)| setting)
     }
 
     /// The name or the pattern of the setting that holds for a queue.
     pub fn find_name(&self, queue: &[u8]) -> Option<&Bytes> {
-        self.0.iter().find(|(pattern, _)| matches(pattern, queue)).map(|(pattern, _)| pattern)
+        self.holding(queue).map(|(pattern, _)| pattern)
+    }
+
+    fn holding(&self, queue: &[u8]) -> Option<&(Bytes, T)> {
+        self.0.iter().find(|(pattern, _)| matches(pattern, queue))
     }
 
     /// All settings, the most exact first.

@@ -20,9 +20,9 @@ use crate::refusing;
 pub(super) async fn metrics(app: Shared, headers: HeaderMap) -> Outcome<Response> {
     let (now, daemon, role) = (app.now(), app.daemon_figures.read(), app.control.role());
     let mut protocols = vec![Protocol::HTTP];
-    let (engine, connections) = match &role {
+    let (engine, connections, stats) = match &role {
         // The engine's figures are on the page of the daemon that has it.
-        Role::Following { .. } | Role::Seeking { .. } => (None, daemon.connections()),
+        Role::Following { .. } | Role::Seeking { .. } => (None, daemon.connections(), None),
         Role::Alone | Role::Leading { .. } => {
             let (stats, rows, figures) = (app.stats().await?, app.queues().await?, app.figures().await?);
             protocols.extend(stats.protocols.iter().map(|it| it.protocol));
@@ -31,7 +31,7 @@ pub(super) async fn metrics(app: Shared, headers: HeaderMap) -> Outcome<Response
             // One is this request's own. At a leader the engine has the clients of other daemons, too.
             let own =
                 if role == Role::Alone { u64::from(stats.clients).saturating_sub(1) } else { daemon.connections() };
-            (Some(OfEngine { series, workers, queues, bytes: stats.bytes }), own)
+            (Some(OfEngine { series, workers, queues, bytes: stats.bytes }), own, Some(stats))
         }
     };
     let scraped = Scraped {
@@ -42,7 +42,7 @@ pub(super) async fn metrics(app: Shared, headers: HeaderMap) -> Outcome<Response
         role,
         clock_ahead_ms: clock::machine_ahead_ms(),
         store_failed: app.clients.readiness() == Readiness::StoreFailed,
-        refusing: refusing::hold(&app).await.into_keys().collect(),
+        refusing: refusing::hold(&app, stats.as_deref()).into_keys().collect(),
         resident_bytes: (app.daemon.memory_mb)() << 20,
         started_at: now.to_wall(app.started_at),
         daemon,

@@ -99,19 +99,20 @@ view! {
         set_at: Option<String> = row.and_then(|row| row.set.as_ref()).and_then(|(_, at)| moment_text(*at)),
         /// The name or the pattern of the section of the configuration that holds for the queue, if it has one.
         section: Option<Name> = row.and_then(|row| row.section.clone()).map(Name),
+        /// Where it comes from, in words.
+        origin: String = origin(row),
     }
 }
 
-impl PolicyInForce {
-    /// Where it comes from.
-    pub(crate) fn origin(&self) -> String {
-        match (&self.set_by, &self.section) {
-            (Some(by), _) => format!("set by {by} at {}", self.set_at.as_deref().unwrap_or_default()),
-            (None, Some(section)) => {
-                format!("from the section [queues.{:?}] of the configuration", section.to_string())
-            }
-            (None, None) => "neither configured nor set".to_owned(),
+/// Where a policy comes from, in words.
+fn origin(row: Option<&PolicyRow>) -> String {
+    let set = row.and_then(|row| row.set.as_ref());
+    match (set, row.and_then(|row| row.section.clone())) {
+        (Some((by, at)), _) => format!("set by {} at {}", Name(by.clone()), moment_text(*at).unwrap_or_default()),
+        (None, Some(section)) => {
+            format!("from the section [queues.{:?}] of the configuration", Name(section).to_string())
         }
+        (None, None) => "neither configured nor set".to_owned(),
     }
 }
 

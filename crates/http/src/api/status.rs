@@ -133,7 +133,7 @@ fn life(stuck: Option<String>) -> (StatusCode, String) {
     (status = 200, body = String), (status = 503, description = "The reason", body = String)
 ))]
 pub(super) async fn readyz(app: Shared) -> (StatusCode, String) {
-    let refused = refusing::look(&app).await;
+    let refused = refusing::look(&app, refusing::stats_for_probe(&app).await.as_deref());
     let role = match app.control.role() {
         Role::Leading { .. } => ", leading",
         Role::Following { .. } => ", serving for the leader",
@@ -150,8 +150,8 @@ pub(super) async fn readyz(app: Shared) -> (StatusCode, String) {
 #[utoipa::path(get, path = "/api/v1/status", tag = "status", responses((status = 200, body = Status)))]
 pub(crate) async fn status(app: Shared) -> Outcome<Json<Status>> {
     let stats = app.stats().await?;
-    let warnings = refusing::warnings(&app).await.into_iter().map(|it| it.text).collect();
-    Ok(Json(Status::of(&stats, refusing::look(&app).await, warnings, &app)))
+    let warnings = refusing::warnings(&app, Some(&stats)).into_iter().map(|it| it.text).collect();
+    Ok(Json(Status::of(&stats, refusing::look(&app, Some(&stats)), warnings, &app)))
 }
 
 /// Counters by name: the engine's names, but for two.

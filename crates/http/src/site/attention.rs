@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use windlass_config::counted;
-use windlass_engine::{Cursor, JobStateKind, Query, Reply, RunEnd, Schedule};
+use windlass_engine::{Cursor, JobStateKind, Query, Reply, RunEnd, Schedule, Stats};
 
 use super::shell::Age;
 use super::survey::Survey;
@@ -41,10 +41,11 @@ pub(crate) struct Concern {
 /// Looks at the daemon, and at one page of its queues. More of them are looked at in between. What does not answer is left
 /// out.
 pub(super) async fn look(app: &App) -> Vec<Concern> {
-    let nearly = refusing::warnings(app).await.into_iter();
+    let stats = app.stats().await.ok();
+    let nearly = refusing::warnings(app, stats.as_deref()).into_iter();
     let mut concerns: Vec<_> =
         nearly.map(|Nearly { text, to, .. }| Concern { text, to: to.to_owned(), is_bad: true }).collect();
-    concerns.extend(lately(app).await);
+    concerns.extend(lately(app, stats.as_deref()));
     concerns.extend(failures(app, JobStateKind::Retrying, FAILING).await);
     concerns.extend(failures(app, JobStateKind::Dead, DIED).await);
     concerns.extend(schedules(app).await);
@@ -106,8 +107,8 @@ fn of_queues(survey: &Survey, app: &App) -> impl Iterator<Item = Concern> {
 }
 
 /// Events of the last hour: connections that were refused, workers that were lost, bodies that could not be read.
-pub(super) async fn lately(app: &App) -> Vec<Concern> {
-    let (snapshot, stats) = (app.daemon_figures.read(), app.stats().await.ok());
+pub(super) fn lately(app: &App, stats: Option<&Stats>) -> Vec<Concern> {
+    let snapshot = app.daemon_figures.read();
     let no_place: u64 = snapshot.traffic.values().filter_map(|it| it.closed.get("no_place")).sum();
     let lost = stats.map_or(0, |stats| stats.totals.lost);
     let [.., unreadable] = snapshot.memory.loads;

@@ -81,7 +81,8 @@ pub(super) async fn show(shell: Shell, app: Shared) -> Rendered {
 pub(crate) async fn watch(app: Arc<App>) {
     let (mut before, mut logged) = (None, Logged::default());
     loop {
-        if let (Ok(stats), Ok(figures)) = (app.stats().await, app.figures().await) {
+        let (stats, figures) = (app.stats().await.ok(), app.figures().await.ok());
+        if let (Some(stats), Some(figures)) = (&stats, &figures) {
             let mut backlog = Backlog::new();
             for name in app.history.names() {
                 if let Ok(Some(row)) = app.queue(name.clone()).await {
@@ -89,16 +90,16 @@ pub(crate) async fn watch(app: Arc<App>) {
                     backlog.insert(name, (ready, leased));
                 }
             }
-            app.history.add_queues(app.now().wall, &figures, &backlog);
-            let now = Reading::of(app.now().wall, &stats, &figures);
+            app.history.add_queues(app.now().wall, figures, &backlog);
+            let now = Reading::of(app.now().wall, stats, figures);
             if let Some(before) = &before {
                 app.history.add(now.since(before));
             }
             before = Some(now);
         }
         attention::survey(&app).await;
-        refusing::watch(&app, &mut logged).await;
-        attention::lately(&app).await;
+        refusing::watch(&app, stats.as_deref(), &mut logged);
+        attention::lately(&app, stats.as_deref());
         tokio::time::sleep(EVERY).await;
     }
 }

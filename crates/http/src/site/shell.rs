@@ -75,7 +75,7 @@ impl FromRequestParts<Arc<App>> for Shell {
         // A form sends its empty fields, too. These are in no form, and ask for jobs without a key or an error.
         let may_be_empty = ["policy_key", "error_group", "exact_kind"];
         let is_asked = |(name, value): &(String, String)| !value.is_empty() || may_be_empty.contains(&name.as_str());
-        let refusing = if shell.is_inside { refusing::look(app).await.into() } else { Arc::default() };
+        let refusing = if shell.is_inside { refusing::look(app, counts.as_deref()).into() } else { Arc::default() };
         Ok(Self { counts, refusing, asked: pairs.filter(is_asked).collect(), ..shell })
     }
 }
