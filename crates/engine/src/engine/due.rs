@@ -163,8 +163,11 @@ pub(super) fn next_deadline(state: &State) -> Option<Timestamp> {
     if state.holds_due {
         return None;
     }
+    if has_past_to_drop(state) {
+        return Some(state.now);
+    }
     let (at, _) = next_due(state);
-    let at = if has_past_to_drop(state) { at.min(state.now) } else { at.min(waited_at(state)) };
+    let at = at.min(waited_at(state));
     (at < Timestamp::NEVER).then_some(at)
 }
 

@@ -19,7 +19,7 @@ fn die(broker: &mut Broker, many: u64, bytes: usize) {
         let events = broker.hear(2, take(["q"]));
         let [(_, Event::Reply(_, Reply::Taken(job)))] = events.as_slice() else { panic!("{events:?}") };
         broker.hear(2, fail(job.id.0));
-        broker.now += 1;
+        broker.now = broker.now.saturating_add(1);
     }
 }
 
@@ -94,6 +94,14 @@ fn no_dead_job_is_kept_with_a_limit_of_zero() {
     die(&mut broker, 1, 10);
     assert_eq!(dead(&mut broker), [0; 0]);
     assert_eq!(broker.engine.job_count(), 0);
+}
+
+#[test]
+fn what_is_due_at_the_last_moment_of_time_is_due() {
+    let mut broker = Broker::limited(|limits| limits.dead_max = 0);
+    broker.at(u64::MAX, []);
+    die(&mut broker, 1, 10);
+    assert_eq!(dead(&mut broker), [0; 0]);
 }
 
 #[test]
