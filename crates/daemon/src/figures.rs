@@ -12,7 +12,7 @@ use windlass_store::{LogTail, StoreFigures};
 use crate::log_growth::LogSizes;
 use crate::logging;
 use windlass_hub::{Budget, CommitTimes, Hub, LoadFigures};
-use windlass_net::{Acceptor, Handshaker, Places, Served, Traffic};
+use windlass_net::{Acceptor, CONNECTIONS, Handshaker, Places, Served, Traffic};
 
 pub use windlass_hub::{BOUNDS_US, CommitDurations};
 pub use windlass_net::{Counts, ProtocolTraffic};
@@ -69,6 +69,8 @@ pub struct Snapshot {
     pub buffers_bytes: (usize, usize),
     /// Connections of the queue's clients that have a place, and the most there may be.
     pub places: (usize, usize),
+    /// Where that limit comes from.
+    pub places_limit: &'static str,
     /// When the first certificate of each protocol ends, in seconds since 1970.
     pub certificates_end_at: BTreeMap<&'static str, u64>,
     /// How often a connection has missed what others published, because it did not read.
@@ -153,6 +155,10 @@ impl Figures {
             traffic: self.traffic.read(),
             buffers_bytes: self.budget.used(),
             places: self.places.used(),
+            places_limit: match self.places.limit_of_all() {
+                CONNECTIONS => "server.connections_max",
+                open_files => open_files,
+            },
             certificates_end_at: ends.collect(),
             publications_missed: self.budget.published.missed(),
             log_lines_dropped: logging::dropped(),

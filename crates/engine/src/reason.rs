@@ -75,3 +75,10 @@ pub struct LeaseHolder {
     /// The connection's protocol, if the lease is bound to one.
     pub protocol: Option<Protocol>,
 }
+
+impl LeaseHolder {
+    /// The worker's name; empty if it has given none, for which Gearman's label of a client is `-`.
+    pub(crate) fn name(&self) -> &[u8] {
+        if self.worker == "-" { b"" } else { &self.worker }
+    }
+}

@@ -60,7 +60,9 @@ impl Reason {
             Self::Memory => "limits.memory is reached: new jobs are refused, existing jobs go on",
             Self::Jobs => "limits.jobs_max is reached: new jobs are refused, existing jobs go on",
             Self::JobBytes => "limits.jobs_bytes_max is reached: new jobs are refused, existing jobs go on",
-            Self::Connections => "server.connections_max is reached: new connections are refused",
+            Self::Connections => {
+                "there are as many connections as server.connections_max, or the limit on open files, allows: new ones are refused"
+            }
             Self::Draining => "the daemon drains: no connection is accepted, and no job is handed out",
         }
     }

@@ -106,8 +106,9 @@ pub(crate) fn warnings(app: &App, stats: Option<&Stats>) -> Vec<Nearly> {
         bad("memory", text, "/queues?sort=-states.ready")
     });
     let (open, most) = snapshot.places;
-    let places = nearly(open as u64, most as u64)
-        .then(|| bad("connections", format!("{open} of {most} connections: server.connections_max"), "/connections"));
+    let places = nearly(open as u64, most as u64).then(|| {
+        bad("connections", format!("{open} of {most} connections: {}", snapshot.places_limit), "/connections")
+    });
     let names = stats.filter(|it| nearly(it.queues.into(), snapshot.queues_max));
     let names = names.map(|it| {
         bad("names", format!("{} of {} names of queues: limits.queues_max", it.queues, snapshot.queues_max), "/queues")

@@ -34,7 +34,7 @@ use crate::output::Output;
 use crate::patience::Pending;
 use crate::places::Admission;
 use crate::stream::Stream;
-use crate::traffic::{Counts, NO_HANDSHAKE};
+use crate::traffic::{Counts, NO_HANDSHAKE, NO_PLACE};
 use windlass_hub::{ConnectionId, Mail, Mailbox, Member as _, SMALL_BYTES, Visited, Waker, clock};
 
 mod ahead;
@@ -396,6 +396,8 @@ impl Connection {
     /// The connection has ended.
     pub(crate) fn count_end(&self, end: &End) {
         self.counts.closed(match end {
+            // It was in an administrator's place, or its place was given to another one before it said anything.
+            End::Closed(Reason::Limit(limit)) if self.admission.is_limited_by(limit) => NO_PLACE,
             End::Closed(reason) => reason.code(),
             End::NoHandshake(_) => NO_HANDSHAKE,
         });

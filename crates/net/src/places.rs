@@ -153,6 +153,11 @@ impl Places {
         (self.lock().open, self.limits.load().connections_max)
     }
 
+    /// Where the limit of all connections comes from.
+    pub fn limit_of_all(&self) -> &'static str {
+        self.limits.load().connections_limit
+    }
+
     /// Reserves places for a protocol.
     pub fn keep_for(&self, protocol: &'static str) {
         self.lock().protocols.entry(protocol).or_default();
@@ -373,6 +378,11 @@ impl Admission {
         if let Some((_, entry)) = inner.silent.remove(&self.number) {
             self.number = inner.add_silent(Instant::now(), &entry);
         }
+    }
+
+    /// Whether this is the limit of all connections.
+    pub fn is_limited_by(&self, limit: &str) -> bool {
+        self.entry.limit == limit
     }
 
     /// Bytes have arrived: from the first one on, the connection keeps its place. Returns a reason to close it if it is

@@ -10,7 +10,6 @@ use super::why::holder;
 use crate::event::Reply;
 use crate::ids::JobId;
 use crate::jobs::{Attempt, AttemptEnd, Slot};
-use crate::query::LeaseHolder;
 use crate::refusal::{Outcome, Refusal, Thing};
 use crate::request::JobRef;
 
@@ -19,8 +18,8 @@ pub(super) fn end_attempt(state: &mut State, slot: Slot, end: AttemptEnd) {
     let Some(job) = state.jobs.at(slot) else { return };
     let Some(lease) = job.lease() else { return };
     let (began_at, ended_at) = (lease.taken_at.shifted(state.skew_ms), state.wall());
-    let LeaseHolder { worker, address, .. } = holder(state, &lease.holder);
-    let worker = if worker.is_empty() { address.into_boxed_bytes() } else { worker.to_vec().into() };
+    let holder = holder(state, &lease.holder);
+    let worker = if holder.name().is_empty() { holder.address.into_boxed_bytes() } else { holder.name().into() };
     let attempt = Attempt { number: job.attempts, worker, began_at, ended_at, end, error: None };
     state.jobs.update(slot, |job| job.extra_mut().end_attempt(attempt));
 }

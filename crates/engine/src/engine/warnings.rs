@@ -53,11 +53,9 @@ pub(super) fn warn_lost(state: &State, id: JobId, context: &mut Context) {
     context.warn(WarningKind::WorkerLost, || {
         let queue = state.queues.at(job.queue).map(|queue| own(&queue.image().name)).unwrap_or_default();
         let holder = job.lease().map(|lease| holder(state, &lease.holder)).unwrap_or_default();
-        // Gearman's name of a worker that has given none.
-        let has_name = !holder.worker.is_empty() && holder.worker != "-";
-        let worker = if has_name { holder.worker } else { "a worker without a name".into() };
+        let worker = if holder.name().is_empty() { &b"a worker without a name"[..] } else { holder.name() };
         let at: &[u8] = if holder.address.is_empty() { b"" } else { b" at " };
-        (queue, name_of(job), [head(&worker), at, holder.address.as_bytes()].concat().into())
+        (queue, name_of(job), [head(worker), at, holder.address.as_bytes()].concat().into())
     });
 }
 
