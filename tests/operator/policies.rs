@@ -192,7 +192,10 @@ fn what_is_set_is_printed_as_it_can_be_given_back_and_fills_the_form() {
     let expected =
         json!({"rate": {"jobs": 20, "per": "1m"}, "key": {"args": "/0/tenant"}, "fair": true, "weights": {"gold": 3}});
     assert_eq!(serde_json::from_str::<Value>(&printed).unwrap(), expected);
-    assert!(origin.contains("from the section [queues.\"mail*\"] of the configuration"), "{origin}");
+    assert!(origin.contains("from the section [queues.\"mail*\"] of the configuration, "), "{origin}");
+    let (file, line) = origin.trim_end().trim_end_matches(':').rsplit_once(", ").unwrap().1.rsplit_once(':').unwrap();
+    let lines = std::fs::read_to_string(file).unwrap_or_else(|error| panic!("{origin}: {error}"));
+    assert_eq!(lines.lines().nth(line.parse::<usize>().unwrap() - 1), Some("[queues.\"mail*\"]"));
     assert!(operate(&["policy", "other", &printed]).0, "it is given back");
     let (_, again, origin) = operate(&["policy", "other"]);
     assert_eq!((again, origin.contains("set by ")), (printed, true), "{origin}");

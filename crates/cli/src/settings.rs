@@ -34,6 +34,10 @@ pub(crate) fn resolve_with(
     if !settings.only.is_empty() {
         config.keep_only(&settings.only);
     }
+    if let Some(path) = &settings.file {
+        let text = windlass_config::read(path)?;
+        config.places = windlass_config::places(path, &text, "queues");
+    }
     last(&mut config);
     config.check().map_err(|error| in_file(settings, error))?;
     Ok(config)

@@ -1,5 +1,6 @@
 //! Reads a file, or its text, into a configuration.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::ops::Range;
 use std::path::Path;
@@ -46,6 +47,16 @@ pub fn parse<C: DeserializeOwned>(path: &Path, text: &str) -> Result<C, Error> {
         let range = error.span().unwrap_or_default();
         Misplaced { range, message: Words::TOML.of(error.message()) }.within(path, text)
     })
+}
+
+/// Where each of the sections below a table stands in the text of a file, as `path:line`.
+pub fn places(path: &Path, text: &str, table: &str) -> BTreeMap<String, String> {
+    let Ok(file) = DeTable::parse(text) else { return BTreeMap::new() };
+    let found = file.get_ref().iter().find(|(name, _)| name.get_ref() == table).map(|(_, value)| value.get_ref());
+    let Some(DeValue::Table(sections)) = found else { return BTreeMap::new() };
+    let line = |at: usize| text.bytes().take(at).filter(|byte| *byte == b'\n').count() + 1;
+    let place = |at: usize| format!("{}:{}", path.display(), line(at));
+    sections.keys().map(|name| (name.get_ref().clone().into_owned(), place(name.span().start))).collect()
 }
 
 impl Error {
@@ -97,6 +108,15 @@ fn find(table: &DeTable<'_>, key: &str) -> Option<Range<usize>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn sections_are_found_by_their_names() {
+        let text = "data_dir = 'x'\n[queues.mail]\nfair = true\n\n[queues.\"a-*\"]\nttl = '1s'\n[queues]\nb = { fair = true }\n";
+        let found = places(Path::new("/etc/w.toml"), text, "queues");
+        let expected = [("a-*", "/etc/w.toml:5"), ("b", "/etc/w.toml:8"), ("mail", "/etc/w.toml:2")];
+        assert_eq!(found, expected.map(|(name, place)| (name.to_owned(), place.to_owned())).into());
+        assert!(places(Path::new("f"), text, "limits").is_empty() && places(Path::new("f"), "[", "queues").is_empty());
+    }
 
     #[test]
     fn a_senseless_value_shows_its_place() {

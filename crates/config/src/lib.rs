@@ -26,7 +26,7 @@ mod words;
 pub use address::{Address, AddressError, ListenAddress};
 pub use count::{counted, counted_all, grouped};
 pub use error::{Error, TlsError};
-pub use file::{Misplaced, parse, read};
+pub use file::{Misplaced, parse, places, read};
 pub use overrides::{Document, Override, keys, path_as_text, values, variable, with};
 pub use quantity::{ByteSize, Period, QuantityError};
 pub use rules::{FRAME_BYTES_CEILING, FRAME_BYTES_MIN, positive, senseless, within};

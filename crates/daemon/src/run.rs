@@ -97,6 +97,7 @@ async fn serve(
     let signals = Signals::new(early)?;
     ready()?;
     let (control, (requests, yields)) = Control::new();
+    control.set_places(&config.places);
     let (exports, figures) = (Exports::of(&config.data_dir), Figures::new(&acceptor, &served));
     let mut roles =
         roles.start((config, &in_force, wanted), (&acceptor, &figures, &exports), (control.view(), yields)).await?;

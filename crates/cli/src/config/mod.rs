@@ -52,6 +52,9 @@ windlass_config::section! {
         pub bridge: Bridge,
         /// Rules for the jobs of single queues.
         pub queues: BTreeMap<String, Queue>,
+        /// Where their sections stand.
+        #[serde(skip)]
+        pub places: BTreeMap<String, String>,
         /// HTTP.
         pub http: Http,
         /// What Prometheus scrapes.
@@ -163,6 +166,7 @@ impl Config {
             cluster: own.cluster,
             bridge: own.bridge,
             queues: own.queues,
+            places: own.places,
             remote,
             protocols,
             ports,

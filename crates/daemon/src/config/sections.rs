@@ -49,6 +49,8 @@ windlass_config::defaults! {
         pub protocols: Vec<Arc<dyn Protocol>>,
         /// Listeners beside those of the protocols.
         pub ports: Vec<Arc<dyn OperatorPort>>,
+        /// Where the sections of `queues` stand: the path of the file, and the line.
+        pub places: BTreeMap<String, String>,
         /// Every key with its value: what a reload compares.
         pub values: BTreeMap<String, String>,
         /// Every key with its default.

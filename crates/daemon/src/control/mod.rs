@@ -105,6 +105,7 @@ impl MainEvents<'_> {
                     let by = if answer.is_some() { "an operator reloads" } else { "SIGHUP" };
                     notify::reloading();
                     let outcome = self.reloader.reload(by).await.map_err(|error| error.to_string());
+                    self.control.set_places(&self.reloader.config().places);
                     notify::reloaded();
                     answer.map(|answer| answer.send(outcome));
                 }

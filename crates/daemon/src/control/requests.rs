@@ -14,6 +14,8 @@ pub struct Control {
     asked: mpsc::UnboundedSender<Asked>,
     draining: Arc<Mutex<Option<Draining>>>,
     view: Arc<View>,
+    /// Where the sections of queues stand in the configuration.
+    places: Arc<Mutex<BTreeMap<String, String>>>,
     yields: mpsc::UnboundedSender<()>,
 }
 
@@ -55,7 +57,10 @@ impl Control {
     /// Its requests arrive at the receivers.
     pub(crate) fn new() -> (Self, Requests) {
         let ((asked, requests), (yields, yielded)) = (mpsc::unbounded_channel(), mpsc::unbounded_channel());
-        (Self { asked, draining: Arc::default(), view: Arc::new(View::alone()), yields }, (requests, yielded))
+        (
+            Self { asked, draining: Arc::default(), view: Arc::new(View::alone()), places: Arc::default(), yields },
+            (requests, yielded),
+        )
     }
 
     /// What this daemon is among the others.
@@ -102,6 +107,16 @@ impl Control {
     /// The drain under way.
     pub fn draining(&self) -> Option<Draining> {
         self.draining.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Where the section of the configuration for a queue, or a pattern of queues, stands: the file and the line. `None` if
+    /// the file of this daemon has none.
+    pub fn place_of(&self, section: &str) -> Option<String> {
+        self.places.lock().unwrap_or_else(PoisonError::into_inner).get(section).cloned()
+    }
+
+    pub(crate) fn set_places(&self, places: &BTreeMap<String, String>) {
+        self.places.lock().unwrap_or_else(PoisonError::into_inner).clone_from(places);
     }
 
     pub(super) fn publish(&self, draining: Draining) {

@@ -89,7 +89,7 @@ view! {
 
 view! {
     /// The policy of a queue as it can be set again, and where it comes from.
-    PolicyInForce(row: Option<&PolicyRow>) {
+    PolicyInForce(row: Option<&PolicyRow>, app: &App) {
         /// The policy, with the keys of `[queues.NAME]`; without any if all jobs may start.
         #[schema(value_type = Object)]
         policy: serde_json::Value = policy_as_json(&row.map(|row| row.policy.clone()).unwrap_or_default()),
@@ -100,17 +100,19 @@ view! {
         /// The name or the pattern of the section of the configuration that holds for the queue, if it has one.
         section: Option<Name> = row.and_then(|row| row.section.clone()).map(Name),
         /// Where it comes from, in words.
-        origin: String = origin(row),
+        origin: String = origin(row, app),
     }
 }
 
 /// Where a policy comes from, in words.
-fn origin(row: Option<&PolicyRow>) -> String {
+fn origin(row: Option<&PolicyRow>, app: &App) -> String {
     let set = row.and_then(|row| row.set.as_ref());
     match (set, row.and_then(|row| row.section.clone())) {
         (Some((by, at)), _) => format!("set by {} at {}", Name(by.clone()), moment_text(*at).unwrap_or_default()),
         (None, Some(section)) => {
-            format!("from the section [queues.{:?}] of the configuration", Name(section).to_string())
+            let section = Name(section).to_string();
+            let at = app.control.place_of(&section).map(|place| format!(", {place}")).unwrap_or_default();
+            format!("from the section [queues.{section:?}] of the configuration{at}")
         }
         (None, None) => "neither configured nor set".to_owned(),
     }
@@ -137,7 +139,7 @@ of_one! {
         if policy.is_none() {
             one(&app, queue.0).await?;
         }
-        Ok(Json(PolicyInForce::of(policy.as_deref())))
+        Ok(Json(PolicyInForce::of(policy.as_deref(), &app)))
     }
 }
 
