@@ -767,12 +767,13 @@ impl Ask {
             Self::Why(job) => Command::Query(Query::Why(job.job())),
             Self::ListOthers(picked, n) => {
                 let (after, limit) = (picked.after(), picked.limit.into());
-                Command::Query(match n % 6 {
+                Command::Query(match n % 7 {
                     0 => Query::Configured { after, limit },
                     3 => Query::Batches { after, limit },
                     1 => Query::Workers { after, limit },
                     4 => Query::Days,
                     5 => Query::Throttles { after, limit },
+                    6 => Query::Kinds { after, limit },
                     _ => Query::Figures { after, limit },
                 })
             }

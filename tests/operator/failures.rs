@@ -13,7 +13,7 @@ use crate::common::http::Http;
 use crate::common::{Peer, daemon, wait_for_log, wait_until};
 
 /// Pushes jobs, each with its kind and its retries, and lets all of them fail with this message.
-fn fail(daemon: &Daemon, message: &str, jobs: &[(&str, i32)]) {
+pub(crate) fn fail(daemon: &Daemon, message: &str, jobs: &[(&str, i32)]) {
     let mut fwp = Fwp::connect(daemon.address("faktory"));
     for (kind, retry) in jobs {
         let push =
@@ -32,7 +32,7 @@ fn groups(daemon: &Daemon, conditions: &str) -> Vec<(Value, Value, Value)> {
     groups.iter().map(|it| (it["error"].clone(), it["kind"].clone(), it["jobs"].clone())).collect()
 }
 
-fn says(dir: &Path, words: &[&str]) -> Result<String, String> {
+pub(crate) fn says(dir: &Path, words: &[&str]) -> Result<String, String> {
     let mut command = Command::new(env!("CARGO_BIN_EXE_windlass"));
     let output = command.args(words).arg("--data-dir").arg(dir.join("data")).env_clear().output().unwrap();
     let [said, error] = [output.stdout, output.stderr].map(|text| String::from_utf8(text).unwrap());

@@ -19,11 +19,14 @@ use std::fmt;
 use std::sync::Arc;
 
 use serde_json::value::RawValue;
-use windlass_engine::{BODY_READ_MAX, Calls, JobReader, KeySource, Priority, Protocol, Protocols, Taken};
+use windlass_engine::{Calls, JobReader, KeySource, Priority, Protocol, Protocols, Taken};
 
 pub use windlass_engine::Codec;
 
 pub use unconvertible::{Fault, Unconvertible, Why};
+
+/// What a job calls is looked for in this many bytes of its body at most: reading them takes some ten microseconds.
+pub const CALL_READ_MAX: usize = 64 << 10;
 
 /// The parts of a job that matter to a worker of another protocol.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -70,6 +73,12 @@ pub trait Origin: Send + Sync + fmt::Debug {
     ///
     /// The body is not one of the protocol's jobs, or the queue's codec has no rule for it.
     fn call<'a>(&self, job: &Job<'a>) -> Result<Option<Call<'a>>, Fault>;
+
+    /// What one of the protocol's jobs calls. The engine asks at every hand-out, under its lock, so this reads no more of
+    /// the body than it needs, and at most [`CALL_READ_MAX`] bytes.
+    fn calls<'a>(&self, _body: &'a [u8]) -> Calls<'a> {
+        Calls::Queue
+    }
 
     /// A result of the protocol's workers as bytes.
     fn result<'a>(&self, result: &'a [u8]) -> Cow<'a, [u8]>;
@@ -189,17 +198,9 @@ impl Bridge {
         self.read(job, to, |origin| origin.call(job))
     }
 
-    /// What a job with this body calls. It is read as for a worker of HTTP, whose jobs are bytes.
-    pub fn calls(&self, protocol: Protocol, body: &[u8]) -> Calls {
-        if body.len() > BODY_READ_MAX {
-            return Calls::Unknown;
-        }
-        let job = Job { protocol, queue: &[], body, codec: Codec::Json, key: &[], priority: Priority::NORMAL };
-        match self.call(&job, Protocol::HTTP) {
-            Ok(Some(call)) => Calls::Named(call.name.into_owned()),
-            Ok(None) => Calls::Queue,
-            Err(_) => Calls::Unknown,
-        }
+    /// What a job with this body calls.
+    pub fn calls<'a>(&self, protocol: Protocol, body: &'a [u8]) -> Calls<'a> {
+        self.origin(protocol).map_or(Calls::Queue, |origin| origin.calls(body))
     }
 
     /// A result of a worker of `from` as bytes. `None`: results of that protocol are not converted.
@@ -238,8 +239,12 @@ impl Bridge {
 }
 
 impl JobReader for Bridge {
-    fn calls(&self, job: &windlass_engine::Job) -> Calls {
+    fn calls<'a>(&self, job: &'a windlass_engine::Job) -> Calls<'a> {
         Self::calls(self, job.protocol, job.body())
+    }
+
+    fn is_by_queue(&self, protocol: Protocol) -> bool {
+        self.calls(protocol, &[]) == Calls::Queue
     }
 
     fn has_type(&self, job: &windlass_engine::Job, name: &str) -> bool {

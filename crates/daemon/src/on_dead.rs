@@ -55,7 +55,7 @@ impl windlass_engine::OnDead for Reports {
 }
 
 impl Reports {
-    fn about(&self, dead: &Job, queue: &[u8], calls: &Calls, wall: Timestamp) -> Value {
+    fn about(&self, dead: &Job, queue: &[u8], calls: &Calls<'_>, wall: Timestamp) -> Value {
         let failure = dead.extra.as_deref().and_then(|extra| extra.failure.as_deref());
         let jobtype = match calls {
             Calls::Named(name) => Some(text(name.as_bytes())),

@@ -97,7 +97,12 @@ pub struct Subject<'a> {
 /// What protocols read in their jobs. Pure functions of the job.
 pub trait JobReader: Send + Sync + fmt::Debug {
     /// What a job calls, if its body shows it.
-    fn calls(&self, job: &Job) -> Calls;
+    fn calls<'a>(&self, job: &'a Job) -> Calls<'a>;
+
+    /// Whether jobs of this protocol call their queue, whatever their bodies are.
+    fn is_by_queue(&self, _protocol: Protocol) -> bool {
+        false
+    }
 
     /// Whether a job has this type, if its protocol has types.
     fn has_type(&self, job: &Job, name: &str) -> bool;
@@ -120,9 +125,9 @@ pub trait JobReader: Send + Sync + fmt::Debug {
 
 /// What a job calls.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Calls {
+pub enum Calls<'a> {
     /// This name.
-    Named(String),
+    Named(Cow<'a, str>),
     /// Its queue: the body is bytes, whatever they mean.
     Queue,
     /// The body does not show it.
@@ -229,9 +234,9 @@ mod tests {
     struct Plain;
 
     impl JobReader for Plain {
-        fn calls(&self, job: &Job) -> Calls {
-            let name = String::from_utf8(job.body().to_vec());
-            name.map_or(Calls::Unknown, |name| if name.is_empty() { Calls::Queue } else { Calls::Named(name) })
+        fn calls<'a>(&self, job: &'a Job) -> Calls<'a> {
+            let name = std::str::from_utf8(job.body());
+            name.map_or(Calls::Unknown, |name| if name.is_empty() { Calls::Queue } else { Calls::Named(name.into()) })
         }
 
         fn has_type(&self, job: &Job, name: &str) -> bool {

@@ -13,8 +13,8 @@ use crate::ids::{JobId, Protocol, Tag, Timestamp};
 use crate::jobs::{Attempt, Failure, JobStateKind};
 use crate::outcome::{End, Fate, Pushed, Taken};
 use crate::query::{
-    BatchView, ClientRow, FiguresRow, JobView, KeyRow, PolicyRow, QueueRow, Stats, ThrottleRow, Totals, Why, WorkLeft,
-    WorkerRow,
+    BatchView, ClientRow, FiguresRow, JobView, KeyRow, KindRow, PolicyRow, QueueRow, Stats, ThrottleRow, Totals, Why,
+    WorkLeft, WorkerRow,
 };
 use crate::refusal::Refusal;
 use crate::request::{Cursor, Note, WorkerState};
@@ -165,6 +165,13 @@ pub enum Reply {
         policy: Option<Box<PolicyRow>>,
         /// The rows.
         rows: Vec<KeyRow>,
+        /// Where to continue; `None` = no more rows.
+        next: Option<Cursor>,
+    },
+    /// A page of the figures of kinds.
+    Kinds {
+        /// The rows.
+        rows: Vec<KindRow>,
         /// Where to continue; `None` = no more rows.
         next: Option<Cursor>,
     },
@@ -388,6 +395,7 @@ impl Reply {
             | Self::Why(_)
             | Self::Keys { .. }
             | Self::Figures { .. }
+            | Self::Kinds { .. }
             | Self::Stats(_)
             | Self::Days(_)
             | Self::Counted { .. }
@@ -419,6 +427,7 @@ impl Reply {
                 rows.iter().map(|batch| ROW_BYTES + batch.about.len() + batch.meta.len()).sum()
             }
             Self::Figures { rows, .. } => rows.len() * 2 * ROW_BYTES,
+            Self::Kinds { rows, .. } => rows.len() * 2 * ROW_BYTES,
             Self::Stats(_) | Self::Why(_) | Self::WorkLeft(_) => ROW_BYTES,
             Self::Days(days) => days.len() * ROW_BYTES,
             Self::Attempts(rows) => rows.len() * 2 * ROW_BYTES,

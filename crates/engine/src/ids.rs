@@ -47,6 +47,10 @@ pub struct JobId(pub u64);
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Deserialize, Serialize)]
 pub struct QueueId(pub u32);
 
+/// The number of a kind of job, which no other kind ever had.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub(crate) struct KindNumber(pub(crate) u32);
+
 /// A connection's number, assigned by the server. Never reused within one run of the daemon. No connection has 0.
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Deserialize, Serialize)]
 pub struct ClientId(pub u64);

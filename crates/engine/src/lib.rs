@@ -54,6 +54,7 @@ mod glob;
 mod held;
 mod ids;
 mod jobs;
+mod kinds;
 mod limits;
 mod meta;
 mod on_dead;

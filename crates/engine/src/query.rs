@@ -142,6 +142,14 @@ pub enum Query {
         /// The most keys to return.
         limit: u32,
     },
+    /// List the kinds that any job had since the daemon started, where jobs name what they call, and the figures of each.
+    /// Daemons of version 5 of the link know it. Answer: `Kinds`.
+    Kinds {
+        /// Where the previous page ended.
+        after: Cursor,
+        /// The most kinds to return.
+        limit: u32,
+    },
 }
 
 /// One job in a listing or an answer to `Look`.
@@ -178,6 +186,17 @@ pub struct FiguresRow {
     /// Its name.
     pub name: Bytes,
     /// Its figures.
+    pub figures: QueueFigures,
+}
+
+/// The figures of one kind of job in a listing.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+pub struct KindRow {
+    /// The protocol of its producers. `None`: the kinds that gave way to others, together.
+    pub protocol: Option<Protocol>,
+    /// What the jobs call; empty: their bodies do not show it.
+    pub name: Bytes,
+    /// What happened to them from each hand-out on.
     pub figures: QueueFigures,
 }
 

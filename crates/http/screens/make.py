@@ -17,7 +17,7 @@ from pathlib import Path
 from selenium import webdriver
 
 HERE = Path(__file__).parent
-PICTURES = [("/", "overview.png", "light"), ("/dead", "dead-letters.png", "dark")]
+PICTURES = [("/", "overview.png", "light"), ("/dead", "dead-letters.png", "dark"), ("/kinds", "kinds.png", "light")]
 FLOW_S = 50
 ERRORS = [
     ("Stripe::CardError", lambda n: f"card {4000 + n} of 'Customer {n}' was declined"),

@@ -13,12 +13,14 @@ use windlass_daemon::export::Exports;
 use windlass_daemon::figures::{Counts, Figures};
 use windlass_daemon::operator_port::{Inside, Pulse};
 use windlass_engine::{
-    ClientInfo, Command, Cursor, FiguresRow, Protocol, Protocols, Query, QueueRow, Reading, Reply, Stats, Timestamp,
+    ClientInfo, Command, Cursor, FiguresRow, KindRow, Protocol, Protocols, Query, QueueRow, Reading, Reply, Stats,
+    Timestamp,
 };
 use windlass_session::protocol::{self as session, Daemon, Page};
 
 use crate::audit::{Audit, Line};
 use crate::body::Bodies;
+use crate::by_kind::ByKind;
 use crate::config::{Configured, Http};
 use crate::counted::Counted;
 use crate::login::Logins;
@@ -27,7 +29,7 @@ use crate::places::{Place, Places};
 use crate::problem::{Outcome, Problem};
 use crate::reasons::Since;
 use crate::site::history::History;
-use crate::site::survey::Surveys;
+use crate::survey::Surveys;
 use crate::time::moment_text;
 
 /// Readers of events.
@@ -56,6 +58,8 @@ pub(crate) struct App {
     pub(crate) series: Mutex<Series>,
     /// What the overview draws.
     pub(crate) history: History,
+    /// The figures of kinds.
+    pub(crate) by_kind: ByKind,
     /// What the overview says of many queues.
     pub(crate) surveys: Surveys,
     /// Since when something is refused.
@@ -127,6 +131,7 @@ impl App {
             watching: Places::new(WATCHING_MAX),
             series: Mutex::new(Series::new(metrics.queues_max)),
             history: History::default(),
+            by_kind: ByKind::default(),
             refusing: Since::default(),
             lately: Counted::default(),
             surveys: Surveys::default(),
@@ -209,6 +214,12 @@ impl App {
     pub(crate) async fn queues(&self) -> Outcome<Vec<QueueRow>> {
         let ask = |after| Query::Queues { after, limit: u32::MAX };
         self.all(ask, |reply| if let Reply::Queues { rows, next } = reply { Some((rows, next)) } else { None }).await
+    }
+
+    /// The figures of all kinds of jobs that name what they call.
+    pub(crate) async fn kinds(&self) -> Outcome<Vec<KindRow>> {
+        let ask = |after| Query::Kinds { after, limit: u32::MAX };
+        self.all(ask, |reply| if let Reply::Kinds { rows, next } = reply { Some((rows, next)) } else { None }).await
     }
 
     /// The figures of all queues.

@@ -5,12 +5,12 @@ use std::time::{Duration, Instant};
 use windlass_config::counted;
 use windlass_engine::{Cursor, JobStateKind, Query, Reply, RunEnd, Schedule, Stats};
 
-use super::shell::Age;
-use super::survey::Survey;
 use crate::api::dead::{self, Lately};
 use crate::app::App;
 use crate::name::Name;
 use crate::refusing::{self, Nearly};
+use crate::survey::Survey;
+use crate::time::Age;
 
 /// A job that has waited longer is worth a line.
 const OLD: Duration = Duration::from_secs(600);
@@ -33,14 +33,14 @@ const OVERDUE: Duration = Duration::from_secs(60);
 pub(crate) struct Concern {
     pub(crate) text: String,
     /// Below the prefix; empty if there is no page.
-    pub(super) to: String,
+    pub(crate) to: String,
     /// It is not only a hint.
-    pub(super) is_bad: bool,
+    pub(crate) is_bad: bool,
 }
 
 /// Looks at the daemon, and at one page of its queues. More of them are looked at in between. What does not answer is left
 /// out.
-pub(super) async fn look(app: &App) -> Vec<Concern> {
+pub(crate) async fn look(app: &App) -> Vec<Concern> {
     let stats = app.stats().await.ok();
     let nearly = refusing::warnings(app, stats.as_deref()).into_iter();
     let mut concerns: Vec<_> =
@@ -65,7 +65,7 @@ pub(super) async fn look(app: &App) -> Vec<Concern> {
 }
 
 /// Looks at all queues, a page at a time, while overviews ask for it.
-pub(super) async fn survey(app: &App) {
+pub(crate) async fn survey(app: &App) {
     let is_asked = app.surveys.is_asked();
     let (mut survey, mut client) = (Survey::default(), app.client());
     let mut after = is_asked.then(Cursor::default);
@@ -107,7 +107,7 @@ fn of_queues(survey: &Survey, app: &App) -> impl Iterator<Item = Concern> {
 }
 
 /// Events of the last hour: connections that were refused, workers that were lost, bodies that could not be read.
-pub(super) fn lately(app: &App, stats: Option<&Stats>) -> Vec<Concern> {
+pub(crate) fn lately(app: &App, stats: Option<&Stats>) -> Vec<Concern> {
     let snapshot = app.daemon_figures.read();
     let no_place: u64 = snapshot.traffic.values().filter_map(|it| it.closed.get("no_place")).sum();
     let lost = stats.map_or(0, |stats| stats.totals.lost);

@@ -22,8 +22,10 @@
 mod access;
 mod api;
 mod app;
+mod attention;
 mod audit;
 mod body;
+mod by_kind;
 mod config;
 mod counted;
 mod crowd;
@@ -43,6 +45,7 @@ mod refusing;
 mod router;
 mod serve;
 mod site;
+mod survey;
 mod time;
 mod view;
 

@@ -15,15 +15,15 @@ const ASKED: Duration = Duration::from_secs(60);
 
 /// What all queues show together.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Survey {
+pub(crate) struct Survey {
     /// Queues whose jobs no worker takes.
-    pub(super) unserved: usize,
+    pub(crate) unserved: usize,
     /// Some of them.
-    pub(super) names: Vec<String>,
+    pub(crate) names: Vec<String>,
     /// Queues that are paused while jobs wait there, some of them by name.
-    pub(super) paused: (usize, Vec<String>),
+    pub(crate) paused: (usize, Vec<String>),
     /// The oldest job that could run: since when, and where.
-    pub(super) oldest: Option<(Timestamp, String)>,
+    pub(crate) oldest: Option<(Timestamp, String)>,
 }
 
 /// The last survey of more queues than one look can see, and when an overview last asked for it.
@@ -36,25 +36,25 @@ impl Surveys {
     }
 
     /// The last one, if there is one. More will follow for a while.
-    pub(super) fn ask(&self) -> Option<Survey> {
+    pub(crate) fn ask(&self) -> Option<Survey> {
         let mut of = self.of();
         of.1 = Some(Instant::now());
         of.0.clone()
     }
 
     /// Whether an overview has asked for it lately.
-    pub(super) fn is_asked(&self) -> bool {
+    pub(crate) fn is_asked(&self) -> bool {
         self.of().1.is_some_and(|at| at.elapsed() < ASKED)
     }
 
-    pub(super) fn keep(&self, survey: Option<Survey>) {
+    pub(crate) fn keep(&self, survey: Option<Survey>) {
         self.of().0 = survey;
     }
 }
 
 impl Survey {
     /// Adds some queues.
-    pub(super) fn add(&mut self, rows: &[QueueRow]) {
+    pub(crate) fn add(&mut self, rows: &[QueueRow]) {
         for row in rows.iter().filter(|row| row.is_paused() && row.jobs(JobStateKind::Ready) > 0) {
             self.paused.0 += 1;
             if self.paused.1.len() < NAMED_MAX {

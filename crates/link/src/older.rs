@@ -57,7 +57,7 @@ impl Item for ToEdge {
 
 /// Whether a query, a filter or a change asks what only version 5 knows.
 fn is_new(command: &Command) -> bool {
-    if let Command::Query(Query::Attempts(_) | Query::JobsBy { .. } | Query::Keys { .. })
+    if let Command::Query(Query::Attempts(_) | Query::JobsBy { .. } | Query::Keys { .. } | Query::Kinds { .. })
     | Command::Queue(
         QueueCommand::SetPatterns(_) | QueueCommand::SetPolicy { .. } | QueueCommand::PauseKey { .. },
     )

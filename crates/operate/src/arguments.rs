@@ -104,6 +104,16 @@ pub(crate) enum Command {
     ///
     /// `retry`, `kill` and `delete` with `--state`, `--error-group` and `--exact-kind` change the jobs of a group.
     Dead(Conditions),
+    /// Show what happened to the jobs of each kind: how they ended, and how long they waited and ran.
+    ///
+    /// The kind of a job is what it calls: FWP's job type, Gearman's function, EventMQ's callable.
+    Kinds {
+        /// Over how long; `start` is since the daemon has started.
+        #[arg(long, default_value = "minutes", value_parser = ["minutes", "hour", "day", "start"])]
+        span: String,
+        #[command(flatten)]
+        by: Sort,
+    },
     /// Show everything about a job, and why it does not run.
     #[command(visible_alias = "why")]
     Job {

@@ -39,7 +39,7 @@ pub use self::live::{check, not_checked};
 use self::operator::Operator;
 pub use self::settings::Settings;
 pub use self::show::printable;
-use self::show::{BATCHES, CONNECTIONS, QUEUES, SCHEDULES, WORKERS, at, many, number};
+use self::show::{BATCHES, CONNECTIONS, KINDS, QUEUES, SCHEDULES, WORKERS, at, many, number};
 use self::terminal::{confirm, print_bytes};
 
 /// Runs a command.
@@ -65,6 +65,7 @@ impl Operator<'_> {
             Command::Workers(by) => self.list(WORKERS, "/workers", by).await,
             Command::Jobs(jobs) => jobs.run(self).await,
             Command::Dead(conditions) => conditions.failures(self).await,
+            Command::Kinds { span, by } => self.list(KINDS, &format!("/kinds?span={span}"), by).await,
             Command::Job { id, body: false } => {
                 let id = self.client.job(id).await?;
                 self.object(&format!("/jobs/{id}"), show::job).await

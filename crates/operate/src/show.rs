@@ -44,6 +44,14 @@ pub(super) const RETRYING: &[Column] = columns![
     "QUEUE" queues "", "KIND" text "/kind", "LAST JOB" text "/example", "ERROR" text "/error"
 ];
 
+pub(super) const KINDS: &[Column] = columns![
+    "KIND" kind "", "TAKEN" number "/taken", "DONE" number "/done", "FAILED" number "/failed", "LOST" number "/lost",
+    "WAITED P50" milliseconds "/waited/p50", "WAITED P95" milliseconds "/waited/p95",
+    "WAITED P99" milliseconds "/waited/p99",
+    "RAN P50" milliseconds "/ran/p50", "RAN P95" milliseconds "/ran/p95", "RAN P99" milliseconds "/ran/p99",
+    "PROTOCOL" text "/protocol"
+];
+
 pub(super) const WORKERS: &[Column] = columns![
     "WORKER" text "/name", "STATE" text "/state", "PROTOCOL" text "/protocol", "HOST" text "/host", "PID" text "/pid",
     "LABELS" words "/labels", "MEMORY" bytes "/memory_bytes", "JOBS" number "/jobs", "CONNECTIONS" text "/connections",
@@ -96,6 +104,25 @@ fn queues(row: &Value) -> String {
     let more =
         at(row, "/queues").as_u64().filter(|queues| *queues > 1).map(|queues| format!(" and {} more", queues - 1));
     text(at(row, "/queue")) + &more.unwrap_or_default()
+}
+
+/// What the jobs of a kind call.
+fn kind(row: &Value) -> String {
+    match (at(row, "/kind"), at(row, "/protocol")) {
+        (Value::Null, Value::Null) => "(all others)".to_owned(),
+        (Value::Null, _) => "(not shown by the body)".to_owned(),
+        (kind, _) => text(kind),
+    }
+}
+
+/// A duration, in the unit that suits it; `–` without one.
+fn milliseconds(value: &Value) -> String {
+    match value.as_u64() {
+        None => "–".to_owned(),
+        Some(ms @ ..1_000) => format!("{ms}ms"),
+        Some(ms @ 1_000..60_000) => format!("{}.{}s", ms / 1_000, ms % 1_000 / 100),
+        Some(ms) => age(&Value::from(ms / 1_000)),
+    }
 }
 
 /// The jobs that a worker has.
@@ -170,7 +197,7 @@ pub(super) fn status(status: &Value) -> String {
     let mut lines = vec![
         ("windlass", format!("{}, {}", text(at(status, "/version")), text(at(status, "/state")))),
         ("refuses", list(status, "/refusing", refusing).join("\n")),
-        ("look at", list(status, "/warnings", text).join("\n")),
+        ("look at", list(status, "/attention", text).join("\n")),
         ("drain", if at(status, "/drain").is_null() { String::new() } else { drain(at(status, "/drain")) }),
         ("started", text(at(status, "/started_at"))),
         ("jobs", counts(at(status, "/states"))),

@@ -55,6 +55,7 @@ fn answer(query: &Query) -> fn(&Reply) -> bool {
         Query::Days => |reply| matches!(reply, Reply::Days(_)),
         Query::WorkLeft => |reply| matches!(reply, Reply::WorkLeft(_)),
         Query::Attempts(_) => |reply| matches!(reply, Reply::Attempts(_)),
+        Query::Kinds { .. } => |reply| matches!(reply, Reply::Kinds { .. }),
         Query::Keys { .. } => |reply| matches!(reply, Reply::Keys { .. }),
     }
 }

@@ -21,6 +21,7 @@ PAGES = {
     "/queues": "Queues",
     "/jobs": "Jobs",
     "/dead": "Dead letters",
+    "/kinds": "Kinds of jobs",
     "/workers": "Workers",
     "/schedules": "Schedules",
     "/batches": "Batches",

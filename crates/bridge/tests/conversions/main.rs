@@ -2,6 +2,7 @@
 
 mod columns;
 mod messages;
+mod names;
 mod properties;
 mod results;
 mod units;

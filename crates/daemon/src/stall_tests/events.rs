@@ -53,6 +53,7 @@ events! {
     Keys: R(_, Reply::Keys { .. }), false, R(TAG, Reply::Keys { policy: None, rows: Vec::new(), next: None });
     Why: R(_, Reply::Why(_)), false, R(TAG, Reply::Why(Why::NotReady));
     Figures: R(_, Reply::Figures { .. }), false, R(TAG, Reply::Figures { rows: Vec::new(), next: None });
+    Kinds: R(_, Reply::Kinds { .. }), false, R(TAG, Reply::Kinds { rows: Vec::new(), next: None });
     Stats: R(_, Reply::Stats(_)), false, R(TAG, Reply::Stats(Box::default()));
     Days: R(_, Reply::Days(_)), false, R(TAG, Reply::Days(BTreeMap::new()));
     WorkLeft: R(_, Reply::WorkLeft(_)), false, R(TAG, Reply::WorkLeft(Box::default()));

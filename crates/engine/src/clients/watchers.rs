@@ -29,7 +29,8 @@ struct Watcher {
     text: Bytes,
     room: u32,
     missed: u64,
-    held: Share,
+    /// Leaves the sum when the watcher goes.
+    _held: Share,
 }
 
 /// What a watcher takes that watches these.
@@ -51,7 +52,7 @@ impl Watchers {
         let Some(watcher) = self.all.iter_mut().find(|watcher| watcher.client == client) else {
             let mut held = self.held.share();
             held.set(watcher_bytes(queue.as_ref(), &text));
-            self.all.push(Watcher { client, queue, text, room, missed: 0, held });
+            self.all.push(Watcher { client, queue, text, room, missed: 0, _held: held });
             return;
         };
         watcher.room = watcher.room.saturating_add(room);
@@ -66,7 +67,7 @@ impl Watchers {
     pub(crate) fn check(&self) {
         for watcher in &self.all {
             let bytes = watcher_bytes(watcher.queue.as_ref(), &watcher.text);
-            assert_eq!(watcher.held.bytes(), bytes, "bytes of what {:?} watches", watcher.client);
+            assert_eq!(watcher._held.bytes(), bytes, "bytes of what {:?} watches", watcher.client);
         }
     }
 

@@ -127,7 +127,8 @@ fn lease_job(state: &mut State, client: ClientId, slot: Slot, terms: LeaseTerms,
         false => Holder::Named(worker.into()),
     };
     let (until, on_expiry) = lease_end(state, terms, job);
-    let lease = Lease::new(holder, token, now, until, on_expiry);
+    let mut lease = Lease::new(holder, token, now, until, on_expiry);
+    lease.kind = state.kinds.of(job, state.reader.as_deref());
     let excludes = state.queues.start(job, now, &mut state.timers);
     move_job(state, slot, JobState::Leased(Box::new(lease)));
     (token, excludes)

@@ -148,6 +148,7 @@ fn answer(state: &State, query: Query, call: &mut Call<'_>) -> Outcome {
         Query::Keys { queue, after, limit } => Ok(policies::list_keys(state, &queue, (after, limit), call)),
         Query::Attempts(job) => attempts::list_attempts(state, &job, call),
         Query::Figures { after, limit } => Ok(list::list_figures(state, (after, limit), call)),
+        Query::Kinds { after, limit } => Ok(list::list_kinds(state, (after, limit), call)),
         Query::Stats => Ok(stats::stats(state, call)),
         Query::Days => Ok(stats::days(state, call)),
         Query::WorkLeft => {

@@ -65,6 +65,12 @@ pub(super) fn list_figures(state: &State, (after, limit): (Cursor, u32), call: &
     call.reply(Reply::Figures { rows, next: next.map(|next| Cursor(next, 0)) });
 }
 
+pub(super) fn list_kinds(state: &State, (after, limit): (Cursor, u32), call: &mut Call<'_>) {
+    let (rows, next) = state.kinds.page(after.0, state.page(limit));
+    state.work.spend(ROW * rows.len() as u64);
+    call.reply(Reply::Kinds { rows, next: next.map(|next| Cursor(next, 0)) });
+}
+
 /// The part of a queue that a client of this protocol has.
 fn queue_row(state: &State, queue: &Queue, own: Option<Protocol>) -> QueueRow {
     let (image, scope) = (queue.image(), queue.scope(own));

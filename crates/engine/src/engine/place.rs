@@ -5,10 +5,11 @@ use super::state::State;
 use crate::change::Change;
 use crate::context::Context;
 use crate::event::JobChange;
-use crate::ids::JobId;
+use crate::ids::{JobId, Timestamp};
 use crate::jobs::{Job, JobState, Lease, Slot};
+use crate::kinds::Kinds;
 use crate::query::Totals;
-use crate::queues::QueueFigures;
+use crate::queues::{QueueFigures, Queues};
 use crate::schedules::RunEnd;
 
 /// Inserts a job in its state.
@@ -162,53 +163,57 @@ pub(super) fn remember_put(state: &State, slot: Slot, context: &mut Context) {
 /// Counts an event of a job.
 #[inline]
 pub(super) fn count(state: &mut State, slot: Slot, add: impl Fn(&mut Totals)) {
-    let State { jobs, queues, meta, .. } = state;
-    let Some(job) = jobs.at(slot) else { return };
-    if let Some(figures) = queues.figures_mut(job.queue) {
-        figures.count(job.protocol, &add);
-    }
-    meta.count(job.protocol, add);
+    count_with(state, slot, add, |_, _| ());
 }
 
 /// Counts a job that is taken now, and how long it waited.
 pub(super) fn count_taken(state: &mut State, slot: Slot) {
     let wall = state.wall();
-    let add = |totals: &mut Totals| totals.taken += 1;
-    let State { jobs, queues, meta, .. } = state;
-    let Some(job) = jobs.at(slot) else { return };
-    if let Some(figures) = queues.figures_mut(job.queue) {
-        figures.count(job.protocol, add);
-        figures.waited.observe(wall.ms_since(job.ready_at));
-    }
-    meta.count(job.protocol, add);
+    let waited = |figures: &mut QueueFigures, job: &Job| figures.waited.observe(wall.ms_since(job.ready_at));
+    count_with(state, slot, |totals| totals.taken += 1, waited);
 }
 
 /// Counts a job whose worker reports success now, and how long it ran.
 pub(super) fn count_succeeded(state: &mut State, slot: Slot) {
-    let add = |totals: &mut Totals| totals.succeeded += 1;
-    let State { jobs, queues, meta, now, .. } = state;
-    let Some(job) = jobs.at(slot) else { return };
-    if let Some(figures) = queues.figures_mut(job.queue) {
-        figures.count(job.protocol, add);
-        if let Some(lease) = job.lease() {
-            figures.ran.observe(now.ms_since(lease.taken_at));
-        }
-    }
-    meta.count(job.protocol, add);
+    let now = state.now;
+    count_with(state, slot, |totals| totals.succeeded += 1, |figures, job| ran_until(now, figures, job));
 }
 
 /// Records how long a job ran whose worker reports now.
 pub(super) fn observe_run(state: &mut State, slot: Slot) {
-    let now = state.now;
-    if let Some((lease, figures)) = figures_of(state, slot).and_then(|(job, figures)| Some((job.lease()?, figures))) {
+    let State { jobs, queues, kinds, now, .. } = state;
+    if let Some(job) = jobs.at(slot) {
+        for_figures_of(job, queues, kinds, |figures| ran_until(*now, figures, job));
+    }
+}
+
+fn ran_until(now: Timestamp, figures: &mut QueueFigures, job: &Job) {
+    if let Some(lease) = job.lease() {
         figures.ran.observe(now.ms_since(lease.taken_at));
     }
 }
 
-/// A job, and the figures of its queue.
-fn figures_of(state: &mut State, slot: Slot) -> Option<(&Job, &mut QueueFigures)> {
-    let job = state.jobs.at(slot)?;
-    Some((job, state.queues.figures_mut(job.queue)?))
+/// Counts an event of a job, and records a duration with it.
+#[inline]
+fn count_with(state: &mut State, slot: Slot, add: impl Fn(&mut Totals), observe: impl Fn(&mut QueueFigures, &Job)) {
+    let State { jobs, queues, kinds, meta, .. } = state;
+    let Some(job) = jobs.at(slot) else { return };
+    for_figures_of(job, queues, kinds, |figures| {
+        figures.count(job.protocol, &add);
+        observe(figures, job);
+    });
+    meta.count(job.protocol, add);
+}
+
+/// Changes the figures of a job's queue, and those of its kind while a worker has it.
+#[inline]
+fn for_figures_of(job: &Job, queues: &mut Queues, kinds: &mut Kinds, change: impl Fn(&mut QueueFigures)) {
+    if let Some(figures) = queues.figures_mut(job.queue) {
+        change(figures);
+    }
+    if let Some(kind) = job.lease().and_then(|lease| lease.kind) {
+        change(kinds.figures_mut(kind));
+    }
 }
 
 /// A job ended, or cannot run any more: its batch counts it, the first time.

@@ -19,6 +19,7 @@ use crate::deferred::Deferred;
 use crate::held::Held;
 use crate::ids::{ClientId, JobId, Protocol, QueueId, Timestamp};
 use crate::jobs::{Jobs, Slot};
+use crate::kinds::Kinds;
 use crate::limits::Limits;
 use crate::meta::Meta;
 use crate::on_dead::OnDead;
@@ -56,6 +57,7 @@ pub(super) struct State {
     pub(super) jobs: Jobs,
     pub(super) residency: Residency,
     pub(super) queues: Queues,
+    pub(super) kinds: Kinds,
     pub(super) clients: Clients,
     pub(super) workers: Workers,
     pub(super) watchers: Watchers,
@@ -113,6 +115,7 @@ impl State {
             jobs: Jobs::new(seed, &with_jobs),
             residency: Residency::default(),
             queues: Queues::new(seed, names.clone(), with_jobs.clone()),
+            kinds: Kinds::new(seed, &names),
             clients: Clients::new(seed, beside.clone()),
             workers: Workers::new(seed, beside.clone()),
             watchers: Watchers::new(beside.clone()),

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::ids::{ClientId, Protocol, Timestamp, Token};
+use crate::ids::{ClientId, KindNumber, Protocol, Timestamp, Token};
 
 /// A job's state. A job has exactly one; a removed job has none.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
@@ -77,12 +77,15 @@ pub struct Lease {
     pub on_expiry: OnExpiry,
     /// When the engine next checks `until`. It notices a later `until` only then.
     pub(super) alarm_at: Timestamp,
+    /// What the job calls, for the figures. Not journalled.
+    #[serde(skip)]
+    pub(crate) kind: Option<KindNumber>,
 }
 
 impl Lease {
     /// A lease from `taken_at` to `until`.
     pub const fn new(holder: Holder, token: Token, taken_at: Timestamp, until: Timestamp, on_expiry: OnExpiry) -> Self {
-        Self { holder, token, taken_at, until, on_expiry, alarm_at: until }
+        Self { holder, token, taken_at, until, on_expiry, alarm_at: until, kind: None }
     }
 
     /// It ends at this time, if it did not end before.

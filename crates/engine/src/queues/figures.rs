@@ -55,6 +55,14 @@ impl Histogram {
         self.max_ms = self.max_ms.max(ms);
     }
 
+    /// Two merged, count by count.
+    #[must_use]
+    pub fn merged(&self, other: &Self, merge: fn(u64, u64) -> u64) -> Self {
+        let mut counts = self.counts;
+        counts.iter_mut().zip(other.counts).for_each(|(count, other)| *count = merge(*count, other));
+        Self { counts, sum_ms: merge(self.sum_ms, other.sum_ms), max_ms: self.max_ms.max(other.max_ms) }
+    }
+
     /// The duration, in milliseconds, that this part of all durations (per thousand) does not exceed: interpolated
     /// between two bounds, and never above the longest one. 0 if there are none.
     pub fn quantile_ms(&self, per_mille: u64) -> u64 {
@@ -118,6 +126,38 @@ impl QueueFigures {
     /// What they take in memory, with the totals of this many protocols.
     pub(crate) const fn bytes_for(protocols: usize) -> u64 {
         heap(size_of::<Self>()) + heap(protocols * size_of::<(Protocol, Totals)>())
+    }
+
+    /// The counters of all protocols together.
+    pub fn total(&self) -> Totals {
+        self.totals.iter().fold(Totals::default(), |sum, (_, it)| sum.merged(it, u64::saturating_add))
+    }
+
+    /// Adds other figures to these.
+    pub fn add(&mut self, other: &Self) {
+        for (protocol, totals) in &other.totals {
+            match self.totals.iter_mut().find(|(known, _)| known == protocol) {
+                Some((_, sum)) => *sum = sum.merged(totals, u64::saturating_add),
+                None => self.totals.push((*protocol, *totals)),
+            }
+        }
+        self.waited = self.waited.merged(&other.waited, u64::saturating_add);
+        self.ran = self.ran.merged(&other.ran, u64::saturating_add);
+    }
+
+    /// By how much each count is above an earlier one.
+    #[must_use]
+    pub fn since(&self, earlier: &Self) -> Self {
+        let before = |protocol: Protocol| earlier.totals.iter().find(|(known, _)| *known == protocol);
+        let above = |(protocol, totals): &(Protocol, Totals)| {
+            let before = before(*protocol).map(|(_, totals)| *totals).unwrap_or_default();
+            (*protocol, totals.merged(&before, u64::saturating_sub))
+        };
+        Self {
+            totals: self.totals.iter().map(above).collect(),
+            waited: self.waited.merged(&earlier.waited, u64::saturating_sub),
+            ran: self.ran.merged(&earlier.ran, u64::saturating_sub),
+        }
     }
 
     #[inline]

@@ -346,8 +346,8 @@ fn an_entry_that_is_repaid_has_its_new_value_in_memory() {
 struct Reader;
 
 impl JobReader for Reader {
-    fn calls(&self, job: &Job) -> Calls {
-        Calls::Named(String::from_utf8_lossy(&job.body()[..1]).into_owned())
+    fn calls<'a>(&self, job: &'a Job) -> Calls<'a> {
+        Calls::Named(String::from_utf8_lossy(&job.body()[..1]))
     }
 
     fn has_type(&self, job: &Job, name: &str) -> bool {

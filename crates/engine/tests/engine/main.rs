@@ -19,6 +19,7 @@ mod dead;
 mod expiry;
 mod flush;
 mod isolation;
+mod kinds;
 mod leases;
 mod limits;
 mod listing;

@@ -244,7 +244,7 @@ fn keys_of_jobs_that_are_there_are_read_again() {
 struct Whole;
 
 impl JobReader for Whole {
-    fn calls(&self, _: &Job) -> Calls {
+    fn calls<'a>(&self, _: &'a Job) -> Calls<'a> {
         Calls::Unknown
     }
 

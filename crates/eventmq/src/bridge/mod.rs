@@ -7,8 +7,8 @@ mod run;
 use std::borrow::Cow;
 
 use serde_json::value::RawValue;
-use windlass_bridge::{Bridge, Call, Codec, Fault, Job, Origin, Unconvertible, Why, json, pointer};
-use windlass_engine::{KeySource, Protocol};
+use windlass_bridge::{Bridge, CALL_READ_MAX, Call, Codec, Fault, Job, Origin, Unconvertible, Why, json, pointer};
+use windlass_engine::{Calls, KeySource, Protocol};
 
 use run::Run;
 
@@ -71,6 +71,13 @@ impl Origin for EventmqOrigin {
         let metadata = RawValue::from_string(metadata(&run)).map_err(|_| Fault::of(NOT_A_CALL))?;
         let name = format!("{}.{}", run.path, run.callable);
         Ok(Some(Call { name: name.into(), args: run.args, kwargs: None, metadata: Some(Cow::Owned(metadata)) }))
+    }
+
+    fn calls<'a>(&self, body: &'a [u8]) -> Calls<'a> {
+        match run::names(body.get(..CALL_READ_MAX).unwrap_or(body)) {
+            Some((path, callable)) => Calls::Named(format!("{path}.{callable}").into()),
+            None => Calls::Unknown,
+        }
     }
 
     fn result<'a>(&self, result: &'a [u8]) -> Cow<'a, [u8]> {

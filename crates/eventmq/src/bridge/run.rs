@@ -1,9 +1,11 @@
 //! An EventMQ job: `["run", {"path", "callable", "args", "kwargs", "class_args", "class_kwargs"}]`.
 
 use std::borrow::Cow;
+use std::fmt;
 
+use serde::de::{DeserializeSeed, Deserializer, Error, SeqAccess, Visitor};
 use serde_json::value::RawValue;
-use windlass_bridge::json;
+use windlass_bridge::json::{self, Members, Unexpected};
 
 /// A call with its arguments. A key that is missing or `null` is `None`.
 #[derive(Clone, Debug)]
@@ -45,6 +47,53 @@ impl<'a> Run<'a> {
         let word = |value: Option<&'a RawValue>| value.and_then(json::text).filter(|word| !word.is_empty());
         let (path, callable) = (word(path)?, word(callable)?);
         (lists && objects).then_some(Self { path, callable, args, kwargs, class_args, class_kwargs, whole })
+    }
+}
+
+/// The path and the callable of a job. Reading ends behind the later of them, so the arguments may be cut off, or be no
+/// arguments.
+pub(crate) fn names(body: &[u8]) -> Option<(Cow<'_, str>, Cow<'_, str>)> {
+    let mut names = Names::default();
+    // Ends with an error where reading ends early.
+    let _ = serde_json::Deserializer::from_slice(body).deserialize_seq(&mut names);
+    let word = |value: Option<_>| value.and_then(json::text).filter(|word| !word.is_empty());
+    Some((word(names.path)?, word(names.callable)?))
+}
+
+/// What is found of a job's names.
+#[derive(Default)]
+struct Names<'a> {
+    path: Option<&'a RawValue>,
+    callable: Option<&'a RawValue>,
+}
+
+impl<'a> Visitor<'a> for &mut Names<'a> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a job")
+    }
+
+    fn visit_seq<A: SeqAccess<'a>>(self, mut job: A) -> Result<(), A::Error> {
+        if job.next_element::<Cow<'_, str>>()?.as_deref() != Some("run") {
+            return Err(A::Error::custom("no job"));
+        }
+        job.next_element_seed(self).map(drop)
+    }
+}
+
+impl<'a> DeserializeSeed<'a> for &mut Names<'a> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'a>>(self, object: D) -> Result<(), D::Error> {
+        object.deserialize_map(Members(|key: &str, value: &'a RawValue| {
+            match key {
+                "path" => self.path = Some(value),
+                "callable" => self.callable = Some(value),
+                _ => {}
+            }
+            if self.path.is_some() && self.callable.is_some() { Err(Unexpected) } else { Ok(()) }
+        }))
     }
 }
 

@@ -7,12 +7,13 @@ use std::borrow::Cow;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::value::RawValue;
-use windlass_bridge::{Bridge, Call, Codec, Fault, Job, Origin, Unconvertible, Why, json, pointer};
-use windlass_engine::{KeySource, Priority, Protocol, READ_KEY};
+use windlass_bridge::{Bridge, CALL_READ_MAX, Call, Codec, Fault, Job, Origin, Unconvertible, Why, json, pointer};
+use windlass_engine::{Calls, KeySource, Priority, Protocol, READ_KEY};
 
 use fwp::Fwp;
 
 use crate::session::shown;
+use crate::wire::jobtype_of;
 
 /// The text kept of an FWP job has no jobtype, or arguments that are not a list.
 const NOT_A_UNIT: Why = Why::Rule("the body is no FWP job");
@@ -157,6 +158,10 @@ impl Origin for FwpOrigin {
         let job = Fwp::read(job.body).ok_or(Fault::of(NOT_A_UNIT))?;
         let (kwargs, metadata) = (job.custom("kwargs"), job.custom.map(Cow::Borrowed));
         Ok(Some(Call { name: job.jobtype, args: Some(job.args), kwargs, metadata }))
+    }
+
+    fn calls<'a>(&self, body: &'a [u8]) -> Calls<'a> {
+        jobtype_of(body.get(..CALL_READ_MAX).unwrap_or(body)).map_or(Calls::Unknown, Calls::Named)
     }
 
     fn result<'a>(&self, result: &'a [u8]) -> Cow<'a, [u8]> {

@@ -29,7 +29,7 @@ pub use mutate::Mutate;
 pub use report::{Ack, Beat, Failed, requeued};
 pub use request::{QueueRequest, Request};
 pub use template::run_text;
-pub use text::{FailureText, Text};
+pub use text::{FailureText, Text, jobtype_of};
 pub use time::{parse_time, time_text, time_text_ns};
 pub use unit::{Expires, List, Unit, Wishes, is_queue_name};
 pub use windlass_session::jid::{jid_of, number_of};

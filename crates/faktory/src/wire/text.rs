@@ -21,6 +21,23 @@ use super::time::time_text;
 use super::unit::Unit;
 
 const FAILURE: &[u8] = b",\"failure\":";
+const JOBTYPE: &[u8] = b",\"jobtype\":";
+
+/// The jobtype in a stored text or in a template; `None` if the text is in neither form.
+pub fn jobtype_of(text: &[u8]) -> Option<Cow<'_, str>> {
+    let mut at = skip(text, 0, b"{\"retry\":")?;
+    for key in [FAILURE, b",\"custom\":", b",\"jid\":"] {
+        at = skip(text, at, key).unwrap_or(at);
+    }
+    let begin = skip(text, at, b",\"queue\":")?;
+    let end = skip(text, begin, JOBTYPE)?;
+    let quoted = text.get(begin + JOBTYPE.len()..end)?;
+    let inner = quoted.strip_prefix(b"\"")?.strip_suffix(b"\"")?;
+    match inner.contains(&b'\\') {
+        true => serde_json::from_slice(quoted).ok().map(Cow::Owned),
+        false => std::str::from_utf8(inner).ok().map(Cow::Borrowed),
+    }
+}
 
 /// A job's text, and the positions of its parts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -112,8 +129,8 @@ impl<'a> Text<'a> {
         at = skip(body, at, b",\"jid\":")?;
         at = skip(body, at, b",\"queue\":")?;
         let jobtype_at = at;
-        at = skip(body, at, b",\"jobtype\":")?;
-        let jobtype = body.get(jobtype_at + b",\"jobtype\":".len()..at)?;
+        at = skip(body, at, JOBTYPE)?;
+        let jobtype = body.get(jobtype_at + JOBTYPE.len()..at)?;
         let enqueued_at = skip(body, at, b",\"created_at\":").unwrap_or(at);
         Some(Self { body, failure_at, failure_end, enqueued_at, jobtype })
     }

@@ -14,7 +14,7 @@ use windlass_engine::{Glob, Limits, Protocol, Timestamp};
 use windlass_faktory::bridge::FwpOrigin;
 use windlass_faktory::config::Faktory;
 use windlass_faktory::session::{FaktorySpeaker, Settings};
-use windlass_faktory::wire::{Lines, Mutate, Request, Text, Unit};
+use windlass_faktory::wire::{Lines, Mutate, Request, Text, Unit, jobtype_of};
 use windlass_testkit::memory::MemoryHub;
 use windlass_testkit::play::{Move, World, pieces, single_bytes};
 
@@ -208,6 +208,10 @@ proptest! {
         let body = Text::of(&unit, "2023-11-14T22:13:20Z");
         let text = Text::new(&body).unwrap();
         prop_assert!(text.has_jobtype(&jobtype));
+        for stored in [&body, &Text::template(&unit)] {
+            let shown = jobtype_of(stored);
+            prop_assert_eq!(shown.as_deref(), Some(&*jobtype));
+        }
         let whole = text.whole(None, Some(START.0));
         let (whole, sent): (Value, Value) = (serde_json::from_slice(&whole).unwrap(), serde_json::from_str(&sent).unwrap());
         prop_assert_eq!(&whole["args"], &sent["args"]);

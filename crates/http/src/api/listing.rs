@@ -49,18 +49,22 @@ pub(crate) async fn page_of<T: Serialize, F: Future<Output = Outcome<(Vec<T>, Op
         let (rows, next) = fetch(Cursor(first, second), limit).await?;
         return Ok(Rows { found: rows.len(), rows, next: next.map(CursorText), sorted_all: None });
     };
-    let (field, is_falling) = sort.strip_prefix('-').map_or((&*sort, false), |field| (field, true));
     let (mut all, mut next, pace) = (Vec::new(), Some(Cursor::default()), Pace::new(COLLECT_MAX));
     while let Some(after) = next.take() {
         let (more, rest) = fetch(after, ROWS_MAX).await?;
-        for row in more {
-            all.push((key(&row, field)?, row));
-        }
+        all.extend(more);
         next = rest;
         if !pace.goes_on().await {
             break;
         }
     }
+    sorted(all, &sort, (first, limit)).map(|found| Rows { sorted_all: Some(next.is_none()), ..found })
+}
+
+/// A page of these rows, which are all, sorted by a field: from this one on, at most this many.
+pub(crate) fn sorted<T: Serialize>(rows: Vec<T>, sort: &str, (first, limit): (u64, u32)) -> Outcome<Rows<T>> {
+    let (field, is_falling) = sort.strip_prefix('-').map_or((sort, false), |field| (field, true));
+    let mut all = rows.into_iter().map(|row| Ok((key(&row, field)?, row))).collect::<Outcome<Vec<_>>>()?;
     // Rows without a value are the last, whichever way the others stand.
     all.sort_by(|((missing, one), _), ((other_missing, other), _)| {
         let order = one.partial_cmp(other).unwrap_or(Ordering::Equal);
@@ -69,8 +73,8 @@ pub(crate) async fn page_of<T: Serialize, F: Future<Output = Outcome<(Vec<T>, Op
     let (found, end) = (all.len(), first.saturating_add(limit.into()));
     let rows = all.into_iter().skip(usize::try_from(first).unwrap_or(usize::MAX)).take(limit as usize);
     let rows = rows.map(|(_, row)| row).collect();
-    let (sorted_all, next) = (Some(next.is_none()), (end < found as u64).then_some(CursorText(Cursor(end, 0))));
-    Ok(Rows { rows, next, found, sorted_all })
+    let next = (end < found as u64).then_some(CursorText(Cursor(end, 0)));
+    Ok(Rows { rows, next, found, sorted_all: Some(true) })
 }
 
 /// Whether a row has no value in a field, and the number or the text that it has there.

@@ -26,12 +26,15 @@ pub(super) async fn metrics(app: Shared, headers: HeaderMap) -> Outcome<Response
         Role::Alone | Role::Leading { .. } => {
             let (stats, rows, figures) = (app.stats().await?, app.queues().await?, app.figures().await?);
             protocols.extend(stats.protocols.iter().map(|it| it.protocol));
-            let series = app.series.lock().unwrap_or_else(PoisonError::into_inner).of(&rows, figures);
+            let of_kinds = app.kinds().await?;
+            let mut own = app.series.lock().unwrap_or_else(PoisonError::into_inner);
+            let (series, kinds) = (own.of(&rows, figures), own.of_kinds(of_kinds));
+            drop(own);
             let (workers, queues) = (stats.workers.into(), stats.queues.into());
             // One is this request's own. At a leader the engine has the clients of other daemons, too.
             let own =
                 if role == Role::Alone { u64::from(stats.clients).saturating_sub(1) } else { daemon.connections() };
-            (Some(OfEngine { series, workers, queues, bytes: stats.bytes }), own, Some(stats))
+            (Some(OfEngine { series, kinds, workers, queues, bytes: stats.bytes }), own, Some(stats))
         }
     };
     let scraped = Scraped {

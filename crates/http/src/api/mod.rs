@@ -13,6 +13,7 @@ mod export;
 pub(crate) mod filter;
 pub(crate) mod history;
 pub(crate) mod jobs;
+pub(crate) mod kinds;
 mod leases;
 pub(crate) mod listing;
 mod metrics;
@@ -100,6 +101,7 @@ fn reading() -> OpenApiRouter<Arc<App>> {
         jobs: list, get, body;
         bulk: count;
         dead: groups;
+        kinds: list;
         search: search;
         events: events;
         workers: list;

@@ -12,6 +12,7 @@ use windlass_engine::{ProtocolStats, Stats, Totals};
 use super::control::Drain;
 use super::views::counts;
 use crate::app::{App, Shared};
+use crate::attention::{self, Concern};
 use crate::problem::Outcome;
 use crate::refusing::{self, Refusing};
 use crate::time::moment_text;
@@ -19,7 +20,7 @@ use crate::view::view;
 
 view! {
     /// The daemon as a whole.
-    Status(stats: &Stats, refused: Vec<Refusing>, concerns: Vec<String>, app: &App) with {
+    Status(stats: &Stats, refused: Vec<Refusing>, nearly: Vec<String>, concerns: Vec<String>, app: &App) with {
         let clock = app.now();
     } {
         /// Windlass's version.
@@ -29,7 +30,10 @@ view! {
         /// What is refused, why and since when; the most important first.
         refusing: Vec<Refusing> = refused,
         /// What is about to be refused or to end: limits that are nearly reached, certificates, the disk.
-        warnings: Vec<String> = concerns,
+        warnings: Vec<String> = nearly,
+        /// What an operator should look at first, these warnings among it: what fails or died lately, queues that no worker
+        /// serves, the oldest job, lost workers, refused connections, schedules that did not run.
+        attention: Vec<String> = concerns,
         /// What a drain waits for; null without one.
         drain: Option<Drain> = app.control.draining().map(|draining| Drain::of(&draining, app)),
         /// The time.
@@ -149,9 +153,16 @@ pub(super) async fn readyz(app: Shared) -> (StatusCode, String) {
 /// The figures of the whole daemon
 #[utoipa::path(get, path = "/api/v1/status", tag = "status", responses((status = 200, body = Status)))]
 pub(crate) async fn status(app: Shared) -> Outcome<Json<Status>> {
+    let concerns = attention::look(&app).await;
+    of(&app, &concerns).await.map(Json)
+}
+
+/// The figures of the whole daemon, with what was found to need attention.
+pub(crate) async fn of(app: &App, concerns: &[Concern]) -> Outcome<Status> {
     let stats = app.stats().await?;
-    let warnings = refusing::warnings(&app, Some(&stats)).into_iter().map(|it| it.text).collect();
-    Ok(Json(Status::of(&stats, refusing::look(&app, Some(&stats)), warnings, &app)))
+    let nearly = refusing::warnings(app, Some(&stats)).into_iter().map(|it| it.text).collect();
+    let concerns = concerns.iter().map(|it| it.text.clone()).collect();
+    Ok(Status::of(&stats, refusing::look(app, Some(&stats)), nearly, concerns, app))
 }
 
 /// Counters by name: the engine's names, but for two.

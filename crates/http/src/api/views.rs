@@ -247,7 +247,7 @@ impl Failure {
 /// What a job calls.
 pub(super) fn kind(view: &JobView, app: &App) -> Option<String> {
     match app.daemon.bridge.calls(view.job.protocol, view.job.body()) {
-        Calls::Named(name) => Some(Name(name.into()).to_string()),
+        Calls::Named(name) => Some(Name(name.into_owned().into()).to_string()),
         Calls::Queue => Some(Name(view.queue.clone()).to_string()),
         Calls::Unknown => None,
     }

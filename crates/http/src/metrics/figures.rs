@@ -6,9 +6,7 @@
 use std::collections::{BTreeMap, HashSet};
 
 use bytes::Bytes;
-use windlass_engine::{
-    FiguresRow, Histogram, JobStateKind, PolicyRow, Protocol, QueueFigures, QueueRow, Timestamp, Totals,
-};
+use windlass_engine::{FiguresRow, JobStateKind, KindRow, PolicyRow, Protocol, QueueFigures, QueueRow, Timestamp};
 
 /// The name of all queues beyond the bound together.
 const OTHER: &[u8] = b"_other";
@@ -55,11 +53,22 @@ impl Series {
         for row in figures {
             // The queue may have come, or gone, between the two readings.
             if let Some(series) = series.get_mut(&self.name(&row.name)) {
-                add_figures(&mut series.figures, &row.figures);
+                series.figures.add(&row.figures);
             }
         }
         self.keep_other_from_falling(&mut series);
         series
+    }
+
+    /// The figures of as many kinds as there may be queues with series, and of the others together. A kind keeps its place
+    /// as long as the engine counts it by itself.
+    pub(crate) fn of_kinds(&self, rows: Vec<KindRow>) -> BTreeMap<(Option<Protocol>, Bytes), QueueFigures> {
+        let mut kinds: BTreeMap<_, QueueFigures> = BTreeMap::new();
+        for (at, row) in rows.into_iter().enumerate() {
+            let (protocol, name) = if at < self.queues_max { (row.protocol, row.name) } else { (None, Bytes::new()) };
+            kinds.entry((protocol, name)).or_default().add(&row.figures);
+        }
+        kinds
     }
 
     /// Forgets the queues that are gone, and gives new ones series while there is room.
@@ -84,8 +93,8 @@ impl Series {
     fn keep_other_from_falling(&mut self, series: &mut BTreeMap<Bytes, QueueSeries>) {
         let Some(other) = series.get_mut(OTHER) else { return };
         let now = other.figures.clone();
-        add_figures(&mut self.gone, &fallen(&self.last, &now));
-        add_figures(&mut other.figures, &self.gone);
+        self.gone.add(&self.last.since(&now));
+        other.figures.add(&self.gone);
         self.last = now;
     }
 }
@@ -105,37 +114,6 @@ impl QueueSeries {
     }
 }
 
-fn add_figures(sum: &mut QueueFigures, figures: &QueueFigures) {
-    for (protocol, totals) in &figures.totals {
-        match sum.totals.iter_mut().find(|(other, _)| other == protocol) {
-            Some((_, sum)) => *sum = sum.merged(totals, u64::saturating_add),
-            None => sum.totals.push((*protocol, *totals)),
-        }
-    }
-    sum.waited = merged_histogram(&sum.waited, &figures.waited, u64::saturating_add);
-    sum.ran = merged_histogram(&sum.ran, &figures.ran, u64::saturating_add);
-}
-
-/// By how much each counter is below its last value.
-fn fallen(last: &QueueFigures, now: &QueueFigures) -> QueueFigures {
-    let of = |protocol: Protocol| now.totals.iter().find(|(other, _)| *other == protocol).map(|(_, totals)| *totals);
-    let below = |(protocol, last): &(Protocol, Totals)| {
-        (*protocol, last.merged(&of(*protocol).unwrap_or_default(), u64::saturating_sub))
-    };
-    QueueFigures {
-        totals: last.totals.iter().map(below).collect(),
-        waited: merged_histogram(&last.waited, &now.waited, u64::saturating_sub),
-        ran: merged_histogram(&last.ran, &now.ran, u64::saturating_sub),
-    }
-}
-
-/// Two histograms merged count by count.
-pub(crate) fn merged_histogram(one: &Histogram, other: &Histogram, merge: fn(u64, u64) -> u64) -> Histogram {
-    let mut counts = one.counts;
-    counts.iter_mut().zip(other.counts).for_each(|(count, other)| *count = merge(*count, other));
-    Histogram { counts, sum_ms: merge(one.sum_ms, other.sum_ms), max_ms: one.max_ms.max(other.max_ms) }
-}
-
 /// A count as a gauge's value: exact below 2^53.
 pub(super) fn count(value: u64) -> f64 {
     let (high, low) = (u32::try_from(value >> 32).unwrap_or(u32::MAX), u32::try_from(value & 0xffff_ffff).unwrap_or(0));
@@ -144,7 +122,7 @@ pub(super) fn count(value: u64) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use windlass_engine::{Priority, Protocols, QueueKind, QueueRules};
+    use windlass_engine::{Priority, Protocols, QueueKind, QueueRules, Totals};
 
     use super::*;
 
@@ -200,6 +178,19 @@ mod tests {
         assert_eq!(shown(&mut series, &later), [line("_other", 4, 71), line("b", 2, 20), line("e", 5, 50)]);
         let later = [("b", 2, 20), ("d", 4, 45), ("e", 5, 50)];
         assert_eq!(shown(&mut series, &later), [line("_other", 4, 75), line("b", 2, 20), line("e", 5, 50)]);
+    }
+
+    #[test]
+    fn kinds_beyond_the_bound_are_one() {
+        let row = |protocol: Option<Protocol>, name: &'static str, taken: u64| {
+            let totals = vec![(Protocol::FAKTORY, Totals { taken, ..Totals::default() })];
+            KindRow { protocol, name: name.into(), figures: QueueFigures { totals, ..QueueFigures::default() } }
+        };
+        let faktory = Some(Protocol::FAKTORY);
+        let rows = vec![row(faktory, "a", 1), row(faktory, "b", 2), row(faktory, "c", 4), row(None, "", 8)];
+        let kinds = Series::new(2).of_kinds(rows);
+        let shown: Vec<_> = kinds.iter().map(|((of, name), it)| (*of, &name[..], it.total().taken)).collect();
+        assert_eq!(shown, [(None, &b""[..], 12), (faktory, b"a", 1), (faktory, b"b", 2)]);
     }
 
     #[test]

@@ -8,5 +8,5 @@ mod daemon;
 mod figures;
 mod page;
 
-pub(crate) use figures::{Series, merged_histogram};
+pub(crate) use figures::Series;
 pub(crate) use page::{OPEN_METRICS, OfEngine, PLAIN, Scraped, text};

@@ -12,7 +12,7 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Registry;
 use windlass_daemon::Role;
 use windlass_daemon::figures::Snapshot;
-use windlass_engine::{Histogram, PolicyRow, Protocol, Timestamp, Totals};
+use windlass_engine::{Histogram, PolicyRow, Protocol, QueueFigures, Timestamp, Totals};
 
 use super::daemon;
 use super::figures::{QueueSeries, count};
@@ -52,6 +52,8 @@ pub(crate) struct Scraped {
 #[derive(Debug)]
 pub(crate) struct OfEngine {
     pub(crate) series: BTreeMap<Bytes, QueueSeries>,
+    /// By the protocol of the producers and what their jobs call.
+    pub(crate) kinds: BTreeMap<(Option<Protocol>, Bytes), QueueFigures>,
     pub(crate) workers: u64,
     pub(crate) queues: u64,
     /// Bytes that jobs, schedules and batches count as.
@@ -144,6 +146,21 @@ const HISTOGRAMS: [(&str, &str, Durations); 2] = [
     ("job_run_seconds", "From taken to the worker's report", |it| &it.figures.ran),
 ];
 
+/// The counters of kinds: name, help, and which it is.
+const KIND_COUNTERS: [(&str, &str, Count); 4] = [
+    ("kind_jobs_taken", "Deliveries to workers, by what the jobs call", |totals| totals.taken),
+    ("kind_jobs_succeeded", "Jobs that succeeded, by what they call", |totals| totals.succeeded),
+    ("kind_jobs_failed", "Failures of jobs, by what they call", |totals| totals.failed),
+    ("kind_jobs_lost", "Deliveries lost with their worker, by what the jobs call", |totals| totals.lost),
+];
+
+/// The histograms of kinds: name, help, and which it is.
+type KindDurations = fn(&QueueFigures) -> &Histogram;
+const KIND_HISTOGRAMS: [(&str, &str, KindDurations); 2] = [
+    ("kind_wait_seconds", "From ready to taken, by what the jobs call", |it| &it.waited),
+    ("kind_run_seconds", "From taken to the worker's report, by what the jobs call", |it| &it.ran),
+];
+
 impl Collector for Scraped {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         if let Some(engine) = &self.engine {
@@ -187,12 +204,42 @@ impl Scraped {
                 encode_histogram(of(it), family.encode_family(&labels(queue))?)?;
             }
         }
+        self.encode_kinds(&engine.kinds, encoder)?;
         let gauges = [
             ("workers", "Workers known by name", count(engine.workers)),
             ("queues", "Known queues", count(engine.queues)),
             ("jobs_bytes", "Bytes that jobs, schedules and batches count as, on the disk too", count(engine.bytes)),
         ];
         daemon::put_gauges(encoder, gauges)
+    }
+
+    /// The figures of jobs that name what they call.
+    fn encode_kinds(
+        &self,
+        kinds: &BTreeMap<(Option<Protocol>, Bytes), QueueFigures>,
+        encoder: &mut DescriptorEncoder<'_>,
+    ) -> fmt::Result {
+        let labels = |(protocol, kind): &(Option<Protocol>, Bytes)| {
+            let (kind, protocol) = match protocol {
+                Some(it) => (Name(kind.clone()).to_string(), self.protocol_name.get(it).copied().unwrap_or("unknown")),
+                None => ("_other".to_owned(), ""),
+            };
+            [("kind", kind), ("protocol", protocol.to_owned())]
+        };
+        for (name, help, value) in KIND_COUNTERS {
+            let mut family = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
+            for (kind, figures) in kinds {
+                let value = value(&figures.total());
+                family.encode_family(&labels(kind))?.encode_counter::<NoLabelSet, u64, u64>(&value, None)?;
+            }
+        }
+        for (name, help, of) in KIND_HISTOGRAMS {
+            let mut family = encoder.encode_descriptor(name, help, None, MetricType::Histogram)?;
+            for (kind, figures) in kinds {
+                encode_histogram(of(figures), family.encode_family(&labels(kind))?)?;
+            }
+        }
+        Ok(())
     }
 
     fn encode_counter(
@@ -315,7 +362,10 @@ mod tests {
     fn only_the_daemon_with_the_engine_exports_its_figures() {
         let engine = || {
             let series = [(Bytes::from_static(b"q"), QueueSeries::default())].into();
-            Some(OfEngine { series, workers: 1, queues: 1, bytes: 9 })
+            let failed = Totals { taken: 3, failed: 2, ..Totals::default() };
+            let figures = QueueFigures { totals: vec![(Protocol::FAKTORY, failed)], ..QueueFigures::default() };
+            let kinds = [((Some(Protocol::FAKTORY), Bytes::from_static(b"Mail")), figures)].into();
+            Some(OfEngine { series, kinds, workers: 1, queues: 1, bytes: 9 })
         };
         let seeking = Role::Seeking { since: Timestamp(0) };
         let (leader, edge) = (page(engine(), Role::Alone), page(None, seeking));
@@ -336,6 +386,8 @@ mod tests {
         for name in of_each {
             assert!(has(&leader, name) && has(&edge, name), "{name}: {edge}");
         }
+        let of_kind = "windlass_kind_jobs_failed_total{kind=\"Mail\",protocol=\"unknown\"} 2";
+        assert!(leader.contains(of_kind) && has(&leader, "kind_run_seconds"), "{leader}");
         assert!(edge.contains("windlass_connections 3.0"), "{edge}");
         assert!(edge.contains("windlass_refusing{reason=\"disk_full\"} 1.0"), "{edge}");
         assert!(edge.contains("windlass_refusing{reason=\"memory_full\"} 0.0"), "{edge}");

@@ -8,8 +8,6 @@ use std::time::Duration;
 use bytes::Bytes;
 use windlass_engine::{FiguresRow, Histogram, JobStateKind, Protocol, Stats, Timestamp, Totals};
 
-use crate::metrics::merged_histogram;
-
 /// How often the figures are read.
 pub(super) const EVERY: Duration = Duration::from_secs(5);
 /// This many readings make one point of the day.
@@ -204,8 +202,8 @@ impl Reading {
         let done = Protocol::ALL.map(|row| of(row.id).map_or(0, |row| row.totals.succeeded));
         let mut reading = Self { at, totals: stats.totals, done, ready, leased, ..Self::default() };
         for FiguresRow { figures, .. } in figures {
-            reading.waited = merged_histogram(&reading.waited, &figures.waited, u64::saturating_add);
-            reading.ran = merged_histogram(&reading.ran, &figures.ran, u64::saturating_add);
+            reading.waited = reading.waited.merged(&figures.waited, u64::saturating_add);
+            reading.ran = reading.ran.merged(&figures.ran, u64::saturating_add);
         }
         reading
     }
@@ -268,7 +266,7 @@ impl Point {
 
 /// How long the given shares of the jobs since then took at most, in seconds; not a number without jobs.
 fn durations(now: &Histogram, before: &Histogram) -> [f64; 3] {
-    let new = merged_histogram(now, before, u64::saturating_sub);
+    let new = now.merged(before, u64::saturating_sub);
     if new.counts.iter().all(|count| *count == 0) {
         return [f64::NAN; 3];
     }

@@ -6,7 +6,7 @@ use askama::Template;
 use windlass_config::counted;
 
 use super::jobs::search;
-use super::shell::{Age, Rendered, Shell, page};
+use super::shell::{Rendered, Shell, page};
 use crate::api::batches::Batch;
 use crate::api::filter::Conditions;
 use crate::api::jobs::{JobPage, Which};
@@ -18,6 +18,7 @@ use crate::api::{batches, connections, schedules, throttles, workers};
 use crate::app::Shared;
 use crate::name::Name;
 use crate::params::{Known, Params, Segments};
+use crate::time::Age;
 
 /// The pages: the listing, its rows, and the template.
 macro_rules! lists {

@@ -8,11 +8,11 @@
 //! Reading order: `shell` (what all pages share) · `overview` with `history` and `plot` · `queues` · `jobs` · `lists`
 //! (everything else).
 
-mod attention;
 mod cluster;
 mod dead;
 pub(crate) mod history;
 mod jobs;
+mod kinds;
 mod lists;
 mod login;
 mod overview;
@@ -22,8 +22,7 @@ mod queues;
 mod search;
 mod settings;
 mod shell;
-pub(crate) mod survey;
-mod timeline;
+pub(crate) mod timeline;
 
 use std::sync::Arc;
 
@@ -73,6 +72,7 @@ fn inside() -> Router<Arc<App>> {
         .route("/search", get(search::show))
         .route("/push", get(push::show))
         .route("/dead", get(dead::show))
+        .route("/kinds", get(kinds::show))
         .route("/cluster", get(cluster::show))
         .route("/jobs", get(jobs::list))
         .route("/jobs/{id}", get(jobs::show))

@@ -6,16 +6,17 @@ use std::sync::Arc;
 use askama::Template;
 use windlass_engine::JobStateKind;
 
-use super::attention::{self, Concern};
 use super::history::{Backlog, EVERY, Point, Reading, part, real};
 use super::plot::{Look, Plot, Series, figure};
-use super::shell::{Age, Rendered, Shell, page};
+use super::shell::{Rendered, Shell, page};
 use crate::api::history::{self, Day};
 use crate::api::status::{self, Status};
 use crate::app::{App, Shared};
+use crate::attention::{self, Concern};
 use crate::params::Params;
 use crate::problem::{Outcome, Problem};
 use crate::refusing::{self, Logged};
+use crate::time::Age;
 
 #[derive(Debug, Template)]
 #[template(path = "overview.html")]
@@ -73,7 +74,7 @@ pub(super) async fn show(shell: Shell, app: Shared) -> Rendered {
     };
     let spans = SPANS.map(|(span, title)| (span, title, span == shown));
     let concerns = attention::look(&app).await;
-    let status = status::status(app).await?.0;
+    let status = status::of(&app, &concerns).await?;
     page(&Overview { shell, status, concerns, spans, plots })
 }
 
@@ -91,6 +92,9 @@ pub(crate) async fn watch(app: Arc<App>) {
                 }
             }
             app.history.add_queues(app.now().wall, figures, &backlog);
+            if let Ok(kinds) = app.kinds().await {
+                app.by_kind.add(&app, figures, kinds);
+            }
             let now = Reading::of(app.now().wall, stats, figures);
             if let Some(before) = &before {
                 app.history.add(now.since(before));

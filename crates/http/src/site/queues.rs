@@ -8,7 +8,7 @@ use windlass_engine::Cursor;
 use super::history::{EVERY, Point, QUEUES_MAX};
 use super::overview::{life, rates};
 use super::plot::{Plot, figure, spark};
-use super::shell::{Age, Rendered, Shell, page};
+use super::shell::{Rendered, Shell, page};
 use crate::api::filter::Conditions;
 use crate::api::jobs::{self, JobPage, Order, Which};
 use crate::api::listing::{Page, Rows};
@@ -21,6 +21,7 @@ use crate::name::Name;
 use crate::params::{Known, Segments, TwoParams};
 use crate::prefix::to_path;
 use crate::problem::Outcome;
+use crate::time::Age;
 
 /// Queues of one page of the list.
 const ROWS: u32 = 100;

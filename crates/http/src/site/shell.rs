@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
 
 use askama::Template;
 use axum::body::to_bytes;
@@ -207,41 +206,4 @@ async fn error_page(shell: Shell, response: Response) -> Response {
     let detail = problem.get("detail").and_then(serde_json::Value::as_str).unwrap_or_default().to_owned();
     let page = ErrorPage { shell, status: status.as_u16(), detail };
     (status, page.render().map(Html).map_err(|error| error.to_string())).into_response()
-}
-
-/// A duration for people: two units at most.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Age(pub(super) Duration);
-
-impl Age {
-    pub(super) fn of_seconds(seconds: f64) -> Self {
-        Self(Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX))
-    }
-}
-
-impl fmt::Display for Age {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (s, ms) = (self.0.as_secs(), self.0.as_millis());
-        match s {
-            0 => write!(f, "{ms} ms"),
-            1..60 => write!(f, "{s} s"),
-            60..3_600 => write!(f, "{} min {} s", s / 60, s % 60),
-            3_600..86_400 => write!(f, "{} h {} min", s / 3_600, s % 3_600 / 60),
-            _ => write!(f, "{} d {} h", s / 86_400, s % 86_400 / 3_600),
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn ages_have_two_units() {
-        let table =
-            [(0.25, "250 ms"), (59.9, "59 s"), (61.0, "1 min 1 s"), (7_300.0, "2 h 1 min"), (90_000.0, "1 d 1 h")];
-        for (seconds, expected) in table {
-            assert_eq!(Age::of_seconds(seconds).to_string(), expected);
-        }
-    }
 }

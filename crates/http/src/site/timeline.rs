@@ -1,8 +1,8 @@
 //! The timeline of a job: what is known of its past and future.
 
-use super::shell::Age;
 use crate::api::attempts::Attempt;
 use crate::api::detail::JobDetail;
+use crate::time::Age;
 
 /// A moment in the life of a job.
 #[derive(Debug, Default)]

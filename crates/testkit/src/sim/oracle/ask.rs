@@ -95,6 +95,7 @@ impl Oracle {
             | Command::Query(
                 Query::Why(_)
                 | Query::Figures { .. }
+                | Query::Kinds { .. }
                 | Query::Batches { .. }
                 | Query::Throttles { .. }
                 | Query::Keys { .. },
