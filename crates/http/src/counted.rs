@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Counters of the last hour.
-#[derive(Debug, Default)]
+/// Counters of the last hour: two that this daemon began at 0, and between them one that the store keeps.
+#[derive(Debug)]
 pub(crate) struct Counted(Mutex<[Counter; 3]>);
 
 /// A counter, and when it has grown.
@@ -14,6 +14,13 @@ struct Counter {
     last: Option<u64>,
     /// By how much it has grown in a minute: when that began, the last time, and how much.
     grown: VecDeque<(Instant, Instant, u64)>,
+}
+
+impl Default for Counted {
+    fn default() -> Self {
+        let own = || Counter { last: Some(0), ..Counter::default() };
+        Self(Mutex::new([own(), Counter::default(), own()]))
+    }
 }
 
 impl Counted {
@@ -59,5 +66,11 @@ mod tests {
         assert_eq!(at(50, 1_004), Some((4, 40)));
         assert_eq!(at(63, 1_004), Some((1, 40)));
         assert_eq!(at(101, 1_004), None);
+    }
+
+    #[test]
+    fn what_this_daemon_counts_is_told_from_its_start_on() {
+        let grown = Counted::default().note([1, 1_000, 2], Instant::now()).map(|it| it.map(|(grown, _)| grown));
+        assert_eq!(grown, [Some(1), None, Some(2)]);
     }
 }

@@ -37,7 +37,7 @@ pub struct NextRun {
     pub next_at: Timestamp,
     /// Number of runs from then on; `None`: no limit.
     pub runs_left: Option<u64>,
-    /// Its last run. `None`: none is recorded, as in records of older versions.
+    /// Its last run.
     pub last: Option<LastRun>,
 }
 
@@ -50,9 +50,7 @@ impl NextRun {
     /// Applies this to a schedule.
     pub(crate) fn apply(self, schedule: &mut Schedule) {
         (schedule.next_at, schedule.runs_left) = (self.next_at, self.runs_left);
-        if self.last.is_some() {
-            schedule.last = self.last;
-        }
+        schedule.last = self.last;
     }
 
     pub(super) fn encode(&self, out: &mut Vec<u8>) {
